@@ -1,0 +1,3 @@
+//! Broadcasts: the network they run on, the trees they run down, the data they carry.
+
+pub mod topology;
