@@ -1,1 +1,17 @@
-//! The agent.
+//! The agent: one per node. It measures the network, tunes it, carries datasets, and (as the starter) runs the
+//! cluster's commands.
+//!
+//! Question that each module answers:
+//!
+//! - [`tls`]: who am I, and whom do I believe?
+//! - [`probe`]: how fast and how steady is the way to a peer?
+//! - [`tune`]: which kernel settings of this node does a run change, and how are they put back?
+//! - [`broadcast`]: how does a dataset travel from one node to all others?
+//! - [`starter`]: what runs inside a node on behalf of its cluster?
+
+pub mod broadcast;
+pub mod probe;
+mod service;
+pub mod starter;
+pub mod tls;
+pub mod tune;

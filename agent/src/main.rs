@@ -1,2 +1,3 @@
-//! main
+//! `gridcast-agent`: one per node.
+
 fn main() {}

@@ -1,0 +1,1 @@
+//! How does a dataset travel from one node to all others?

@@ -1,0 +1,1 @@
+//! How fast and how steady is the way to a peer?

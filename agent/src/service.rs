@@ -1,0 +1,1 @@
+//! How does one node speak for its cluster? The gRPC service `Agent`.

@@ -1,0 +1,1 @@
+//! What runs inside a node on behalf of its cluster?
