@@ -1,3 +1,4 @@
 //! Broadcasts: the network they run on, the trees they run down, the data they carry.
 
+pub mod dataset;
 pub mod topology;
