@@ -55,6 +55,9 @@ pub enum Outcome {
 #[allow(missing_docs, reason = "the names are those of the states")]
 pub struct Timeline {
     pub created: f64,
+    /// Hosts chosen, before the nodes exist (Kubernetes only).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduled: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
