@@ -1,0 +1,71 @@
+//! How a command ends when it does not end well, and with which exit code.
+
+use std::fmt::Display;
+
+/// Why a command stopped.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// The input is wrong; nothing was made. The message names the field, host or file and the next step.
+    #[error("{0}")]
+    Input(String),
+    /// A step failed. One PascalCase word and a message that names the host, rank or file.
+    #[error("{reason}: {message}")]
+    Failed {
+        /// The word for the report.
+        reason: String,
+        /// One sentence.
+        message: String,
+    },
+    /// The user stopped it.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl Failure {
+    /// A failed step.
+    pub(crate) fn failed(reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::Failed { reason: reason.into(), message: message.into() }
+    }
+
+    /// Wrong input.
+    pub(crate) fn input(message: impl Into<String>) -> Self {
+        Self::Input(message.into())
+    }
+
+    /// The exit code of the command, as the contract for scripts states it.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::Input(_) => 2,
+            Self::Failed { .. } => 1,
+            Self::Interrupted => 130,
+        }
+    }
+}
+
+/// Turns any error of an operating-system call into a failed step.
+pub(crate) trait OrFailed<T> {
+    /// `what` says what was being done, to which file or host.
+    fn or_failed(self, reason: &str, what: impl Display) -> Result<T, Failure>;
+}
+
+impl<T, E: std::error::Error> OrFailed<T> for Result<T, E> {
+    fn or_failed(self, reason: &str, what: impl Display) -> Result<T, Failure> {
+        self.map_err(|error| Failure::failed(reason, format!("cannot {what}: {}", chain(&error))))
+    }
+}
+
+/// Joins an error and its causes: `a: b: c`.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        // Some libraries repeat their cause in their own text.
+        if !text.ends_with(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}
