@@ -7,9 +7,28 @@
 //! switches: [X, Y]
 //! links: [{a: S, b: X, mbps: 1000}, {a: X, b: Y, mbps: 600, backMbps: 500, delayMs: 5}]
 //! ```
+//!
+//! Vertices are numbered: hosts first, then switches, each in the order of the file. [`Topology::arcs`] has two directed
+//! arcs for each link: `links[i]` is arc `2 i` from `a` to `b` and arc `2 i + 1` back.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::report::Rows;
+
+mod graph;
+mod routes;
+mod validate;
+
+pub use graph::{Arc, Graph, Limits};
+pub use routes::Routes;
+pub use validate::{
+    MAX_DELAY_MS, MAX_HOSTS, MAX_LINKS, MAX_MBPS, MAX_QUEUE_BYTES, MAX_SWITCHES, MIN_MBPS, MIN_QUEUE_BYTES,
+    TopologyError,
+};
+
+/// Link rate where nothing is declared and nothing was measured, Mbit/s.
+const ASSUMED_MBPS: f64 = 1000.0;
 
 /// A network of hosts and switches.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -94,6 +113,68 @@ impl Host {
         match self {
             Self::Name(name) => name,
             Self::Limited(host) => &host.name,
+        }
+    }
+}
+
+impl Topology {
+    /// One switch with a link of `mbps` to each host; `delay_ms` one way, in both directions of each link.
+    pub fn one_switch(hosts: &[String], mbps: f64, delay_ms: f64) -> Self {
+        Self::star(hosts, |_| (mbps, None, Some(delay_ms)))
+    }
+
+    /// What a measured matrix says at the least: one switch, to which each host sends as fast as it was measured to send to
+    /// its best peer, and from which it receives as fast as from its best peer. `bandwidth_mbps[destination][source]`.
+    ///
+    /// Where one direction of a host has no figure it gets that of the other; a host without any gets the largest figure of
+    /// the matrix, so that a bound is never below what was measured; without any figure at all links have 1 Gbit/s.
+    pub fn from_matrix(hosts: &[String], bandwidth_mbps: &Rows) -> Self {
+        let figure = |to: usize, from: usize| {
+            let figure = *bandwidth_mbps.get(to)?.get(from)?;
+            figure.filter(|mbps| mbps.is_finite() && to != from).filter(|&mbps| mbps >= MIN_MBPS)
+        };
+        let largest = |figures: &mut dyn Iterator<Item = f64>| figures.reduce(f64::max);
+        let sent = |host: usize| largest(&mut (0..hosts.len()).filter_map(|to| figure(to, host)));
+        let received = |host: usize| largest(&mut (0..hosts.len()).filter_map(|from| figure(host, from)));
+        let top = largest(&mut (0..hosts.len()).filter_map(sent)).unwrap_or(ASSUMED_MBPS);
+        Self::star(hosts, |host| {
+            let (up, down) = (sent(host), received(host));
+            (up.or(down).unwrap_or(top), Some(down.or(up).unwrap_or(top)), None)
+        })
+    }
+
+    /// `link` gives (mbps, backMbps, delayMs) of the link from host i to the switch.
+    fn star(hosts: &[String], link: impl Fn(usize) -> (f64, Option<f64>, Option<f64>)) -> Self {
+        let mut switch = "switch".to_owned();
+        while hosts.contains(&switch) {
+            switch.push_str("-x");
+        }
+        let links = hosts.iter().enumerate().map(|(index, host)| {
+            let (mbps, back_mbps, delay_ms) = link(index);
+            Link { back_mbps, delay_ms, ..Link::new(host, &switch, mbps) }
+        });
+        Self {
+            links: links.collect(),
+            hosts: hosts.iter().cloned().map(Host::Name).collect(),
+            switches: vec![switch],
+        }
+    }
+}
+
+impl Link {
+    /// A symmetric link without delay or loss.
+    pub fn new(a: &str, b: &str, mbps: f64) -> Self {
+        Self {
+            a: a.to_owned(),
+            b: b.to_owned(),
+            mbps,
+            back_mbps: None,
+            delay_ms: None,
+            back_delay_ms: None,
+            loss_percent: None,
+            back_loss_percent: None,
+            queue_bytes: None,
+            back_queue_bytes: None,
         }
     }
 }
