@@ -1,0 +1,1 @@
+//! Does a value fit a structural schema, as the API server would judge it?
