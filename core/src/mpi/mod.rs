@@ -1,1 +1,24 @@
-//! MPI launches.
+//! How does a set of nodes become an MPI run, and did it become the one that was asked for?
+//!
+//! Open MPI 4 and 5 are served at once: they read different variables and ignore each other's, and a run whose
+//! variables are ignored succeeds on the launcher alone. What was observed is therefore compared with what the
+//! machinefile says ([`check_placement`]) before anything is called complete.
+
+mod command;
+mod death;
+mod environment;
+mod machinefile;
+mod output;
+mod placement;
+
+pub use command::{Launch, launch_command};
+pub use death::{End, RankEnd, rank_end};
+pub use environment::{Interface, Launcher, launcher_environment};
+pub use machinefile::{HostSlots, MachinefileError, expected_placement, hosts_by_rank, machinefile};
+pub use output::{TagFilter, TagStyle};
+pub use placement::{ObservedRank, PlacementError, Problem, check_placement};
+
+/// Where a node finds its starter.
+pub const STARTER: &str = "/gridcast/bin/gridcast-starter";
+/// Where a node finds its machinefile.
+pub const MACHINEFILE: &str = "/gridcast/machinefile";

@@ -1,0 +1,86 @@
+//! The command that starts a program on all nodes.
+
+/// One launch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// `mpirun.openmpi` on Debian: `mpirun` may belong to MPICH where both are installed.
+    pub mpirun: String,
+    /// The machinefile's path on the launcher.
+    pub machinefile: String,
+    /// Number of ranks.
+    pub processes: u32,
+    /// Program and arguments; not empty.
+    pub program: Vec<String>,
+    /// Each line of output begins with the rank that wrote it (see [`super::TagFilter`]).
+    pub tag_output: bool,
+    /// More ranks than slots are allowed.
+    pub allow_oversubscribe: bool,
+    /// The starter's path on every node.
+    pub starter: String,
+}
+
+impl Launch {
+    /// A launch by the standard paths.
+    pub fn new(processes: u32, program: Vec<String>) -> Self {
+        Self {
+            mpirun: "mpirun.openmpi".to_owned(),
+            machinefile: super::MACHINEFILE.to_owned(),
+            processes,
+            program,
+            tag_output: false,
+            allow_oversubscribe: false,
+            starter: super::STARTER.to_owned(),
+        }
+    }
+}
+
+/// `mpirun.openmpi --hostfile … --map-by slot -np N … gridcast-starter rank -- PROGRAM…`, the same for Open MPI 4 and 5.
+///
+/// What the environment says already is said again here: options win over variables that a user's profile may set.
+pub fn launch_command(launch: &Launch) -> Vec<String> {
+    let mapping = if launch.allow_oversubscribe { "slot:OVERSUBSCRIBE" } else { "slot" };
+    let processes = launch.processes.to_string();
+    let mut command = vec![launch.mpirun.as_str(), "--hostfile", &launch.machinefile];
+    command.extend(["--map-by", mapping, "-np", &processes]);
+    if launch.tag_output {
+        command.push("--tag-output");
+    }
+    command.extend([launch.starter.as_str(), "rank", "--"]);
+    command.extend(launch.program.iter().map(String::as_str));
+    command.into_iter().map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_program_keeps_its_arguments() {
+        let program = ["./ring", "--size", "4 MiB", "-np", "--"].map(str::to_owned).to_vec();
+        let launch = Launch { tag_output: true, ..Launch::new(4, program.clone()) };
+        let command = launch_command(&launch);
+        assert_eq!(
+            command[..8],
+            [
+                "mpirun.openmpi",
+                "--hostfile",
+                "/gridcast/machinefile",
+                "--map-by",
+                "slot",
+                "-np",
+                "4",
+                "--tag-output"
+            ]
+        );
+        assert_eq!(command[8..11], ["/gridcast/bin/gridcast-starter", "rank", "--"]);
+        assert_eq!(command[11..], program);
+    }
+
+    #[test]
+    fn oversubscription_only_where_allowed() {
+        let launch = Launch::new(2, vec!["true".to_owned()]);
+        assert!(!launch_command(&launch).concat().contains("OVERSUBSCRIBE"));
+        let launch = Launch { allow_oversubscribe: true, ..launch };
+        assert!(launch_command(&launch).contains(&"slot:OVERSUBSCRIBE".to_owned()));
+    }
+}
