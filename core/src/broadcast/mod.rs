@@ -1,4 +1,9 @@
 //! Broadcasts: the network they run on, the trees they run down, the data they carry.
 
 pub mod dataset;
+pub mod maxflow;
+pub mod plan;
+#[cfg(test)]
+mod samples;
 pub mod topology;
+pub mod validity;

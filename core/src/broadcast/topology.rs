@@ -178,3 +178,6 @@ impl Link {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

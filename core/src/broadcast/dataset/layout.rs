@@ -72,7 +72,7 @@ pub struct Chunk {
 }
 
 /// A part of a chunk, from one extent of one file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Piece {
     /// Index of the file in the list of entries.
     pub entry: usize,

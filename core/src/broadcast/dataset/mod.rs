@@ -39,3 +39,6 @@ pub fn files(entries: &[Entry]) -> u64 {
 pub fn sort(entries: &mut [Entry]) {
     entries.sort_by(Entry::cmp_path);
 }
+
+#[cfg(test)]
+mod tests;

@@ -62,14 +62,14 @@ impl Topology {
             let name = |vertex: usize| graph.name(vertex).to_owned();
             Err(TopologyError::Unreachable { from: name(from), to: name(to) })
         };
-        // To the first host from all, and from it to all, is from all to all.
-        let to_first = graph.distances_to(0);
-        if let Some(host) = (0..graph.hosts()).find(|&host| to_first[host].is_none()) {
-            return unreachable(host, 0);
-        }
+        // From the first host to all, and to it from all, is from all to all.
         let from_first = graph.reached_from(0);
-        match (0..graph.hosts()).find(|&host| !from_first[host]) {
-            Some(host) => unreachable(0, host),
+        if let Some(host) = (0..graph.hosts()).find(|&host| !from_first[host]) {
+            return unreachable(0, host);
+        }
+        let to_first = graph.distances_to(0);
+        match (0..graph.hosts()).find(|&host| to_first[host].is_none()) {
+            Some(host) => unreachable(host, 0),
             None => Ok(()),
         }
     }

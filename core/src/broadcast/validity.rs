@@ -1,0 +1,200 @@
+//! Can this plan be carried out on this network?
+//!
+//! Independent of how plans are made: it adds up what the hops of all trees use and compares it with what is there.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use super::maxflow::MaxFlow;
+use super::plan::sharing::{Resource, capacity, uses};
+use super::plan::{Hop, Plan, Tree};
+use super::topology::{Graph, Topology};
+
+/// Rates may be above a capacity by this part of it: rounding errors of sums.
+const TOLERANCE: f64 = 1e-6;
+
+/// What is wrong with a plan. Fields are those of the plan, as in `trees[0].hops[2]`.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[allow(missing_docs, reason = "the message of each variant says it")]
+pub enum Violation {
+    #[error("{field}: `{name}` is no host of the topology")]
+    UnknownHost { field: String, name: String },
+    #[error("{field}: {value} is no rate")]
+    BadRate { field: String, value: f64 },
+    #[error("{field}: the tree has no hop")]
+    EmptyTree { field: String },
+    #[error("{field}: `{from}` sends before it receives; the tree does not lead here from the source")]
+    NotFed { field: String, from: String },
+    #[error("{field}: `{to}` receives twice in one tree, or is the source")]
+    FedTwice { field: String, to: String },
+    #[error("{field}: the path does not lead from `{from}` to `{to}`")]
+    WrongEnds { field: String, from: String, to: String },
+    #[error("{field}: no link leads from `{from}` to `{to}`")]
+    Disconnected { field: String, from: String, to: String },
+    #[error("{field}: the path visits `{vertex}` twice")]
+    Loop { field: String, vertex: String },
+    #[error("{field}: `{from}` passes on {rate_mbps} Mbit/s but receives {received_mbps}")]
+    FasterThanFed { field: String, from: String, rate_mbps: f64, received_mbps: f64 },
+    #[error("{field}: {rate_mbps} Mbit/s, but its fastest hop has {fastest_mbps}")]
+    TreeRate { field: String, rate_mbps: f64, fastest_mbps: f64 },
+    #[error("{resource} can carry {capacity_mbps} Mbit/s, {planned_mbps} are planned")]
+    Overload { resource: String, capacity_mbps: f64, planned_mbps: f64 },
+    #[error("rates.{name}: {stated_mbps} Mbit/s, but the hops bring {planned_mbps}")]
+    StatedRate { name: String, stated_mbps: f64, planned_mbps: f64 },
+    #[error("boundMbps: {stated_mbps}, but the max-flows sum up to {bound_mbps}")]
+    StatedBound { stated_mbps: f64, bound_mbps: f64 },
+}
+
+/// Checks that `plan` keeps to the capacities and budgets of `topology`, that each tree leads from the source to each of
+/// its hosts once, along links that exist, and that the stated figures are those of the hops.
+pub fn check(topology: &Topology, plan: &Plan) -> Result<(), Violation> {
+    let graph = Graph::new(topology);
+    let source = host(&graph, "source", &plan.source)?;
+    let mut load: BTreeMap<Resource, f64> = BTreeMap::new();
+    let mut received: HashMap<usize, f64> = HashMap::new();
+    for (index, tree) in plan.trees.iter().enumerate() {
+        check_tree(&graph, source, index, tree, &mut load, &mut received)?;
+    }
+    for (&resource, &planned_mbps) in &load {
+        let capacity_mbps = capacity(&graph, resource);
+        if exceeds(planned_mbps, capacity_mbps) {
+            return Err(Violation::Overload {
+                resource: display(&graph, resource),
+                capacity_mbps,
+                planned_mbps,
+            });
+        }
+    }
+    check_figures(&graph, source, plan, &received)
+}
+
+fn check_tree(
+    graph: &Graph,
+    source: usize,
+    index: usize,
+    tree: &Tree,
+    load: &mut BTreeMap<Resource, f64>,
+    received: &mut HashMap<usize, f64>,
+) -> Result<(), Violation> {
+    let field = format!("trees[{index}]");
+    if tree.hops.is_empty() {
+        return Err(Violation::EmptyTree { field });
+    }
+    let mut fed = HashMap::from([(source, f64::INFINITY)]);
+    for (number, hop) in tree.hops.iter().enumerate() {
+        let field = format!("{field}.hops[{number}]");
+        let (from, to) = (host(graph, &field, &hop.from)?, host(graph, &field, &hop.to)?);
+        rate(&field, hop.rate_mbps)?;
+        let Some(&received_mbps) = fed.get(&from) else {
+            return Err(Violation::NotFed { field, from: hop.from.clone() });
+        };
+        if exceeds(hop.rate_mbps, received_mbps) {
+            let (from, rate_mbps) = (hop.from.clone(), hop.rate_mbps);
+            return Err(Violation::FasterThanFed { field, from, rate_mbps, received_mbps });
+        }
+        if fed.insert(to, hop.rate_mbps).is_some() {
+            return Err(Violation::FedTwice { field, to: hop.to.clone() });
+        }
+        for (resource, count) in uses(graph, &route(graph, &field, hop)?) {
+            *load.entry(resource).or_default() += hop.rate_mbps * f64::from(count);
+        }
+        *received.entry(to).or_default() += hop.rate_mbps;
+    }
+    let fastest_mbps = tree.hops.iter().map(|hop| hop.rate_mbps).fold(0.0, f64::max);
+    if differs(tree.rate_mbps, fastest_mbps) {
+        return Err(Violation::TreeRate { field, rate_mbps: tree.rate_mbps, fastest_mbps });
+    }
+    Ok(())
+}
+
+/// The arcs of a hop's path.
+fn route(graph: &Graph, field: &str, hop: &Hop) -> Result<Vec<usize>, Violation> {
+    let field = || format!("{field}.path");
+    if hop.path.first() != Some(&hop.from) || hop.path.last() != Some(&hop.to) {
+        return Err(Violation::WrongEnds { field: field(), from: hop.from.clone(), to: hop.to.clone() });
+    }
+    let mut visited = HashSet::new();
+    for vertex in &hop.path {
+        if !visited.insert(vertex) {
+            return Err(Violation::Loop { field: field(), vertex: vertex.clone() });
+        }
+    }
+    let arcs = hop.path.windows(2).map(|ends| {
+        let arc = graph.vertex(&ends[0]).zip(graph.vertex(&ends[1]));
+        let arc = arc.and_then(|(from, to)| graph.arc_between(from, to));
+        arc.ok_or_else(|| Violation::Disconnected {
+            field: field(),
+            from: ends[0].clone(),
+            to: ends[1].clone(),
+        })
+    });
+    arcs.collect()
+}
+
+/// The rates and the bound that the plan states.
+fn check_figures(
+    graph: &Graph,
+    source: usize,
+    plan: &Plan,
+    received: &HashMap<usize, f64>,
+) -> Result<(), Violation> {
+    let mut flow = MaxFlow::new(graph, source);
+    let mut bound_mbps = 0.0;
+    for (name, &stated_mbps) in &plan.rates {
+        let field = format!("rates.{name}");
+        let destination = host(graph, &field, name)?;
+        rate(&field, stated_mbps)?;
+        let planned_mbps = received.get(&destination).copied().unwrap_or(0.0);
+        if differs(stated_mbps, planned_mbps) {
+            return Err(Violation::StatedRate { name: name.clone(), stated_mbps, planned_mbps });
+        }
+        bound_mbps += flow.to(destination);
+    }
+    if differs(plan.bound_mbps, bound_mbps) {
+        return Err(Violation::StatedBound { stated_mbps: plan.bound_mbps, bound_mbps });
+    }
+    let unnamed = received.iter().find(|(host, _)| !plan.rates.contains_key(graph.name(**host)));
+    match unnamed {
+        Some((&host, &planned_mbps)) => {
+            Err(Violation::StatedRate { name: graph.name(host).to_owned(), stated_mbps: 0.0, planned_mbps })
+        }
+        None => Ok(()),
+    }
+}
+
+fn host(graph: &Graph, field: &str, name: &str) -> Result<usize, Violation> {
+    graph.host(name).ok_or_else(|| Violation::UnknownHost { field: field.to_owned(), name: name.to_owned() })
+}
+
+fn rate(field: &str, value: f64) -> Result<(), Violation> {
+    if value.is_finite() && value >= 0.0 {
+        Ok(())
+    } else {
+        Err(Violation::BadRate { field: field.to_owned(), value })
+    }
+}
+
+fn exceeds(value: f64, limit: f64) -> bool {
+    value > limit * (1.0 + TOLERANCE)
+}
+
+/// Not a number differs from everything.
+fn differs(a: f64, b: f64) -> bool {
+    let close = (a - b).abs() <= TOLERANCE * a.abs().max(b.abs());
+    !close
+}
+
+fn display(graph: &Graph, resource: Resource) -> String {
+    match resource {
+        Resource::Arc(arc) => {
+            let arc = graph.arcs()[arc];
+            format!("the link from `{}` to `{}`", graph.name(arc.from), graph.name(arc.to))
+        }
+        Resource::Send(host) => format!("sendMbps of `{}`", graph.name(host)),
+        Resource::Receive(host) => format!("receiveMbps of `{}`", graph.name(host)),
+        Resource::Total(host) => format!("totalMbps of `{}`", graph.name(host)),
+        Resource::Disk(host) => format!("diskMbps of `{}`", graph.name(host)),
+    }
+}
+
+#[cfg(test)]
+mod tests;
