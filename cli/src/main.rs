@@ -1,2 +1,29 @@
-//! main
-fn main() {}
+//! `gridcast`: the command line. Also installed as `kubectl-gridcast`.
+
+mod args;
+mod failure;
+mod local;
+mod report;
+mod validate;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+fn main() -> ExitCode {
+    // A node's first process and the fabric are this program again, and must not have threads yet.
+    gridcast_lab::node::run_init_if_asked();
+    if rustls::crypto::aws_lc_rs::default_provider().install_default().is_err() {
+        eprintln!("gridcast: a second TLS provider was installed");
+        return ExitCode::from(1);
+    }
+    let outcome = match args::Cli::parse().command {
+        args::Command::Local(command) => local::command(command),
+        args::Command::Report(arguments) => report::command(&arguments).map(|()| ExitCode::SUCCESS),
+        args::Command::Validate { files } => validate::command(&files).map(|()| ExitCode::SUCCESS),
+    };
+    outcome.unwrap_or_else(|failure| {
+        eprintln!("gridcast: {failure}");
+        ExitCode::from(failure.exit_code())
+    })
+}

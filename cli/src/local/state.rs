@@ -212,7 +212,7 @@ impl OwnedRun {
     }
 
     /// Removes the run's files, or leaves them with the mark that says so.
-    pub(crate) fn finish(self, keep: bool) -> Result<(), Failure> {
+    pub(crate) fn finish(&self, keep: bool) -> Result<(), Failure> {
         if keep {
             for entry in ["keys", "origin"] {
                 let _ = remove_tree(&self.path.join(entry));

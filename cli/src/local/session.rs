@@ -1,0 +1,415 @@
+//! Goes through the steps of a run, by core's lifecycle, and undoes everything at the end, however it ends.
+
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use gridcast_core::{
+    lifecycle::{self, Ending, Next, Step, Wanted},
+    report::{Dataset, Network, Outcome, PlacedRanks, Report, Run, TcpSetting},
+};
+use gridcast_crds::virtual_cluster::TcpMode;
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    sync::mpsc,
+};
+
+use crate::{
+    args,
+    failure::{Failure, OrFailed as _},
+    report,
+};
+
+use super::{
+    collect,
+    intake::{self, Intake},
+    keeper, launch, measure,
+    progress::Progress,
+    provision::{self, Cluster, Tools},
+    stage,
+    state::{Kind, OwnedRun, Record, StateDir},
+    tune,
+};
+
+/// A node that does not answer does not hold up the end.
+const RESTORE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// `gridcast local run`.
+pub(crate) async fn run(arguments: args::Run) -> Result<ExitCode, Failure> {
+    let mut session = Session::open(arguments, Kind::Run)?;
+    let ending = session.go(&mut Interrupts::listen()?).await;
+    session.report(&ending)?;
+    Ok(exit_code(&ending))
+}
+
+/// `gridcast local keep`: the process behind `gridcast local up`.
+pub(crate) async fn keep(arguments: args::Run) -> Result<ExitCode, Failure> {
+    keeper::leave_session();
+    let mut interrupts = Interrupts::listen()?;
+    let mut session = Session::open(arguments, Kind::Up)?;
+    let ending = session.go(&mut interrupts).await;
+    session.report(&ending)?;
+    if ending.outcome != Outcome::Complete {
+        return Ok(exit_code(&ending));
+    }
+    session.write_record(true)?;
+    session.say_up();
+    keeper::detach(&session.run.path.join("log/keeper.log"))?;
+    let lost = session.until_down(&mut interrupts).await;
+    session.release().await?;
+    session.finish()?;
+    match lost {
+        Some(message) => Err(Failure::failed("NodeLost", message)),
+        None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+fn exit_code(ending: &Ending) -> ExitCode {
+    ExitCode::from(u8::try_from(ending.command_exit_code()).unwrap_or(1))
+}
+
+/// Ctrl-C and the like.
+struct Interrupts([Signal; 3]);
+
+impl Interrupts {
+    fn listen() -> Result<Self, Failure> {
+        let listen = |kind| signal(kind).or_failed("SignalsFailed", "listen for signals");
+        Ok(Self([
+            listen(SignalKind::interrupt())?,
+            listen(SignalKind::terminate())?,
+            listen(SignalKind::hangup())?,
+        ]))
+    }
+
+    async fn next(&mut self) {
+        let [a, b, c] = &mut self.0;
+        tokio::select! { _ = a.recv() => (), _ = b.recv() => (), _ = c.recv() => () }
+    }
+}
+
+/// One run on its way.
+struct Session {
+    arguments: args::Run,
+    kind: Kind,
+    intake: Intake,
+    tools: Tools,
+    clock: Progress,
+    wanted: Wanted,
+    progress: lifecycle::Progress,
+    state: StateDir,
+    run: OwnedRun,
+    cluster: Option<Cluster>,
+    lost: (mpsc::Sender<String>, mpsc::Receiver<String>),
+    network: Option<Network>,
+    tcp: Option<Vec<TcpSetting>>,
+    data: Vec<Dataset>,
+    placement: Option<Vec<PlacedRanks>>,
+}
+
+impl Session {
+    /// Checks the input, then takes a place in the state directory. Nothing else is made.
+    fn open(arguments: args::Run, kind: Kind) -> Result<Self, Failure> {
+        let clock = Progress::start(arguments.quiet);
+        super::needs_root(if kind == Kind::Run { "local run" } else { "local up" })?;
+        let intake = intake::read(&arguments)?;
+        let tools = Tools::find()?;
+        check_report(arguments.report.as_deref())?;
+        let state = StateDir::open(&arguments.state.state_dir)?;
+        let stale = state.clean(false)?;
+        if !stale.is_empty() {
+            clock.say("clean", &format!("removed what was left of {}", stale.join(" ")));
+        }
+        let run = state.create()?;
+        let wanted = Wanted {
+            measure: intake.probe.is_some(),
+            tune: intake.tcp.mode != TcpMode::Off,
+            stage: intake.data.len(),
+            run: kind == Kind::Run && intake.run.is_some(),
+            collect: intake.run.as_ref().is_some_and(|r| !r.collect.is_empty()),
+            release: kind == Kind::Run,
+            deadline_seconds: intake.deadline_seconds,
+            ..Wanted::default()
+        };
+        let session = Self {
+            arguments,
+            kind,
+            intake,
+            tools,
+            clock,
+            wanted,
+            progress: lifecycle::Progress::default(),
+            state,
+            run,
+            cluster: None,
+            lost: mpsc::channel(256),
+            network: None,
+            tcp: None,
+            data: Vec::new(),
+            placement: None,
+        };
+        session.write_record(false)?;
+        Ok(session)
+    }
+
+    /// Does what the lifecycle says until it says that it is over.
+    async fn go(&mut self, interrupts: &mut Interrupts) -> Ending {
+        self.say_begin();
+        loop {
+            let step = match lifecycle::next(&self.wanted, &self.progress, self.clock.now()) {
+                Next::Done(ending) => return ending,
+                Next::Do(step) => step,
+            };
+            self.progress.started(step, self.clock.now());
+            if step == Step::Release {
+                let released = self.release().await;
+                self.settle(step, released);
+                continue;
+            }
+            let left = lifecycle::remaining_seconds(&self.wanted, self.clock.now());
+            let deadline = async {
+                match left {
+                    Some(seconds) => tokio::time::sleep(Duration::from_secs_f64(seconds)).await,
+                    None => std::future::pending().await,
+                }
+            };
+            // Taken out so that a step may borrow the session while the channel is listened to.
+            let (lost, mut gone) = std::mem::replace(&mut self.lost, mpsc::channel(1));
+            let outcome = tokio::select! {
+                biased;
+                () = interrupts.next() => Outcome2::Interrupted,
+                () = deadline => Outcome2::Expired,
+                result = self.step(step, &lost) => Outcome2::Ended(result),
+                Some(name) = gone.recv() => Outcome2::Lost(name),
+            };
+            self.lost = (lost, gone);
+            let now = self.clock.now();
+            match outcome {
+                Outcome2::Interrupted => self.progress.interrupt(&self.wanted, now),
+                Outcome2::Expired => self.progress.expire(&self.wanted, now),
+                Outcome2::Lost(name) => {
+                    let log = self.run.path.join("log").join(format!("{name}-agent.log"));
+                    let message = format!("{name}: its agent is gone{}", provision::last_line(&log));
+                    self.progress.failed(step, "AgentLost", message, now);
+                }
+                Outcome2::Ended(result) => self.settle(step, result),
+            }
+        }
+    }
+
+    fn settle(&mut self, step: Step, result: Result<(), Failure>) {
+        let now = self.clock.now();
+        match result {
+            // A launch says itself how its program ended.
+            Ok(()) if step == Step::Launch => {}
+            Ok(()) => self.progress.completed(&self.wanted, step, now),
+            Err(Failure::Interrupted) => self.progress.interrupt(&self.wanted, now),
+            Err(Failure::Failed { reason, message }) => self.progress.failed(step, reason, message, now),
+            Err(Failure::Input(message)) => self.progress.failed(step, "InvalidInput", message, now),
+        }
+    }
+
+    async fn step(&mut self, step: Step, lost: &mpsc::Sender<String>) -> Result<(), Failure> {
+        match step {
+            Step::Provision => self.provision(lost).await,
+            Step::Measure => self.measure().await,
+            Step::Tune => self.tune().await,
+            Step::Stage => self.stage().await,
+            Step::Launch => self.launch().await,
+            Step::Collect => self.collect().await,
+            Step::Schedule | Step::Release => Ok(()),
+        }
+    }
+
+    fn cluster(&self) -> Result<&Cluster, Failure> {
+        self.cluster.as_ref().ok_or_else(|| Failure::failed("NotProvisioned", "there are no nodes"))
+    }
+
+    async fn provision(&mut self, lost: &mpsc::Sender<String>) -> Result<(), Failure> {
+        let cluster = provision::provision(&self.intake, &self.run, &self.tools).await?;
+        cluster.watch(lost);
+        self.clock.say(
+            "provision",
+            &format!("{} nodes on one fabric, an agent in each answers", cluster.remotes.len()),
+        );
+        self.cluster = Some(cluster);
+        self.write_record(false)
+    }
+
+    async fn measure(&mut self) -> Result<(), Failure> {
+        let Some(probe) = &self.intake.probe else { return Ok(()) };
+        let network = measure::measure(&self.intake, self.cluster()?, probe, &self.clock).await?;
+        for worst in &network.worst {
+            let text = format!("worst {}: {} to {}, {:.3}", worst.quantity, worst.from, worst.to, worst.value);
+            self.clock.say("measure", &text);
+        }
+        let gate = measure::gate(self.intake.require.as_ref(), &network, &self.clock);
+        self.network = Some(network);
+        gate
+    }
+
+    async fn tune(&mut self) -> Result<(), Failure> {
+        let settings = tune::tune(&self.intake, self.cluster()?, self.network.as_ref(), &self.run.id, &self.clock).await?;
+        self.tcp = Some(settings);
+        Ok(())
+    }
+
+    async fn stage(&mut self) -> Result<(), Failure> {
+        let index = self.progress.staged;
+        let dataset = stage::stage(&self.intake, self.cluster()?, index, &self.clock).await?;
+        self.clock.say(
+            "stage",
+            &format!(
+                "{}: {:.0} Mbit/s together, {:.1} % of the bound, every node verified",
+                dataset.name,
+                dataset.aggregate_mbps,
+                100.0 * dataset.aggregate_mbps / dataset.bound_mbps.max(f64::MIN_POSITIVE)
+            ),
+        );
+        self.data.push(dataset);
+        Ok(())
+    }
+
+    async fn launch(&mut self) -> Result<(), Failure> {
+        let Some(run) = &self.intake.run else { return Ok(()) };
+        let launched = launch::launch(&self.intake, run, self.cluster()?, &self.run.id, &self.clock).await?;
+        if let Some(first) = launched.first_rank {
+            self.progress.rank_seen(first);
+        }
+        self.placement = Some(launched.placement);
+        self.clock.say("launch", &format!("the program ended with code {}", launched.exit_code));
+        let now = self.clock.now();
+        if let Some((reason, message)) = launched.problem {
+            self.progress.failed(Step::Launch, reason, message, now);
+        }
+        self.progress.program_ended(launched.exit_code, now);
+        Ok(())
+    }
+
+    async fn collect(&mut self) -> Result<(), Failure> {
+        let plans = self.intake.run.iter().flat_map(|r| r.collect.clone());
+        for plan in plans.collect::<Vec<_>>() {
+            collect::collect(self.cluster()?, &plan, &self.clock).await?;
+        }
+        Ok(())
+    }
+
+    /// Restores settings, then ends everything.
+    async fn release(&mut self) -> Result<(), Failure> {
+        let Some(cluster) = self.cluster.take() else { return Ok(()) };
+        if self.intake.tcp.mode == TcpMode::Apply {
+            if let Some(settings) = &mut self.tcp {
+                tune::restore(&cluster, &self.run.id, settings, RESTORE_TIMEOUT).await;
+            }
+        }
+        let stopped = tokio::task::spawn_blocking(move || cluster.stop()).await;
+        self.clock.say("release", "settings restored, nodes and fabric ended");
+        stopped.or_failed("ReleaseFailed", "end the nodes")?
+    }
+
+    /// Waits for `local down`, or for a node to go away.
+    async fn until_down(&mut self, interrupts: &mut Interrupts) -> Option<String> {
+        tokio::select! {
+            () = interrupts.next() => None,
+            Some(name) = self.lost.1.recv() => Some(format!("{name}: its agent is gone")),
+        }
+    }
+
+    /// What other commands know of this run.
+    fn write_record(&self, ready: bool) -> Result<(), Failure> {
+        let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+        self.run.record(&Record {
+            id: self.run.id.clone(),
+            name: self.intake.name.clone(),
+            kind: self.kind,
+            created: created.saturating_sub(self.clock.now() as u64),
+            owner: keeper::me(),
+            ready,
+            nodes: self.cluster.as_ref().map(|c| c.records.clone()).unwrap_or_default(),
+            processes: self.cluster.as_ref().map(Cluster::processes).unwrap_or_default(),
+            environment: launch::environment(&self.intake),
+            directory: self.intake.directory.clone(),
+        })
+    }
+
+    /// Writes the report, prints the table, and removes the run's files unless the cluster stays.
+    fn report(&mut self, ending: &Ending) -> Result<(), Failure> {
+        let report = Report {
+            outcome: ending.outcome,
+            reason: ending.reason.clone(),
+            message: ending.message.clone(),
+            exit_code: ending.exit_code,
+            name: self.intake.name.clone(),
+            timeline: self.progress.timeline.clone(),
+            network: self.network.clone(),
+            tcp: self.tcp.clone(),
+            data: (!self.data.is_empty()).then(|| self.data.clone()),
+            run: self.progress.exit_code.map(|exit_code| Run {
+                exit_code,
+                placement: self.placement.clone().unwrap_or_default(),
+            }),
+        };
+        let path = self.arguments.report.clone().unwrap_or_else(|| self.state.report(&self.intake.name, &self.run.id));
+        let written = report::write(&report, &path);
+        if !self.arguments.quiet {
+            eprint!("{}", report::table(&report));
+        }
+        match &written {
+            Ok(()) => self.clock.say("report", &format!("{}", path.display())),
+            Err(error) => self.clock.warn(&error.to_string()),
+        }
+        if ending.outcome != Outcome::Complete {
+            eprintln!("gridcast: {}: {}", ending.reason, ending.message);
+        }
+        if ending.outcome != Outcome::Complete || self.wanted.release {
+            self.finish()?;
+        }
+        written
+    }
+
+    /// Removes the run's files, or marks them as kept.
+    fn finish(&mut self) -> Result<(), Failure> {
+        self.run.finish(self.arguments.keep)
+    }
+
+    fn say_begin(&self) {
+        let (nodes, data) = (self.intake.nodes.len(), self.intake.data.len());
+        let plural = |n: usize, word: &str| format!("{n} {word}{}", if n == 1 { "" } else { "s" });
+        self.clock.say(
+            "create",
+            &format!("{} ({}): {}, {}", self.intake.name, self.run.id, plural(nodes, "node"), plural(data, "dataset")),
+        );
+        for note in &self.intake.notes {
+            self.clock.say("create", note);
+        }
+    }
+
+    fn say_up(&self) {
+        let first = &self.intake.nodes[0].name;
+        let processes: u32 = self.intake.nodes.iter().map(|n| n.slots).sum();
+        self.clock.say(
+            "up",
+            &format!("try: gridcast local exec {first} -- {} -np {processes} PROGRAM", intake::MPIRUN),
+        );
+        self.clock.say("up", &format!("end it with: gridcast local down --name {}", self.intake.name));
+    }
+}
+
+enum Outcome2 {
+    Interrupted,
+    Expired,
+    Lost(String),
+    Ended(Result<(), Failure>),
+}
+
+/// A report that cannot be written is noticed before anything is made.
+fn check_report(report: Option<&Path>) -> Result<(), Failure> {
+    let Some(path) = report else { return Ok(()) };
+    let refuse = |why: &str| Err(Failure::input(format!("--report {}: {why}", path.display())));
+    if path.is_dir() {
+        return refuse("is a directory; give the name of a file");
+    }
+    let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).map_or(PathBuf::from("."), Path::to_owned);
+    if parent.is_dir() { Ok(()) } else { refuse(&format!("{} is not a directory; make it", parent.display())) }
+}
