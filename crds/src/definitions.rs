@@ -10,7 +10,7 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::{Broadcast, NetworkMap, VirtualCluster};
 
@@ -38,11 +38,15 @@ fn published(crd: CustomResourceDefinition) -> CustomResourceDefinition {
         if let Some(pod) = schema.pointer_mut("/properties/spec/properties/groups/items/properties/pod") {
             let own = pod.get("description").cloned();
             strip_descriptions(pod);
+            // `kubectl create --dry-run -o yaml`, from which many templates begin, writes it as null.
+            if let Some(time) = pod.pointer_mut("/properties/metadata/properties/creationTimestamp") {
+                time["nullable"] = json!(true);
+            }
             if let Some(own) = own {
                 pod["description"] = own;
             }
         }
-        normalize(schema);
+        refuse_nulls(schema);
     }
     serde_json::from_value(value).unwrap_or(crd)
 }
@@ -68,6 +72,28 @@ fn normalize(schema: &mut Value) {
     }
 }
 
+/// Optional fields are left out, not null: `has()` in a rule would take a null for a value. In lists, as in matrices, a
+/// null is a value of its own.
+fn refuse_nulls(schema: &mut Value) {
+    let Value::Object(map) = schema else { return };
+    if let Some(properties) = map.get_mut("properties").and_then(Value::as_object_mut) {
+        for (name, property) in properties {
+            if name == "pod" {
+                continue;
+            }
+            if let Some(property) = property.as_object_mut() {
+                property.remove("nullable");
+            }
+            refuse_nulls(property);
+        }
+    }
+    for key in ["items", "additionalProperties"] {
+        if let Some(inner) = map.get_mut(key) {
+            refuse_nulls(inner);
+        }
+    }
+}
+
 /// Removes descriptions of schemas, not properties that happen to be called so.
 fn strip_descriptions(schema: &mut Value) {
     let Value::Object(map) = schema else { return };
@@ -87,22 +113,15 @@ fn strip_descriptions(schema: &mut Value) {
     }
 }
 
-/// An object's kind as gridcast knows it, and the schema it is checked by.
-pub(crate) fn definition<'a>(
-    crds: &'a [CustomResourceDefinition],
-    object: &Map<String, Value>,
-) -> Option<&'a CustomResourceDefinition> {
-    let kind = object.get("kind")?.as_str()?;
-    crds.iter().find(|crd| crd.spec.names.kind == kind)
-}
-
 /// The definitions as YAML, each with the name of its file.
 pub fn yaml() -> Vec<(String, String)> {
     crds()
         .iter()
         .map(|crd| {
             let name = format!("{}.{}.yaml", crd.spec.names.plural, crd.spec.group);
-            let body = serde_saphyr::to_string(crd).unwrap_or_default();
+            let mut value = serde_json::to_value(crd).unwrap_or_default();
+            normalize(&mut value);
+            let body = serde_saphyr::to_string(&value).unwrap_or_default();
             (name, format!("# Generated from the Rust types by `make crds`. Do not edit.\n{body}"))
         })
         .collect()

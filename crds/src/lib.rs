@@ -16,6 +16,7 @@ pub mod conditions;
 pub mod definitions;
 pub mod manifest;
 pub mod network_map;
+mod rules;
 mod schema;
 pub mod source;
 pub mod virtual_cluster;

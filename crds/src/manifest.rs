@@ -1,13 +1,35 @@
 //! What does a manifest file hold, and would the API server take it?
+//!
+//! [`parse`] checks each document by the schema and the rules of [`crate::crds`] before it becomes a typed object, so
+//! that what the API server would refuse is refused here, at the same field path. It does not look beyond the file: a
+//! source that does not exist is the business of whoever uses it.
 
-use std::{fmt, path::PathBuf};
+mod objects;
+mod yaml;
 
-use crate::{Broadcast, NetworkMap, VirtualCluster};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
+
+use k8s_openapi::{
+    api::core::v1::{ConfigMap, Secret},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use serde_json::Value;
+
+use crate::{
+    Broadcast, GROUP, NetworkMap, VERSION, VirtualCluster, crds, definitions, rules,
+    schema::{self, Problem},
+};
+
+/// Most bytes of a manifest: several ConfigMaps and Secrets of 1 MiB each.
+const MOST_BYTES: u64 = 16 * 1024 * 1024;
 
 /// One document of a manifest.
 #[derive(Clone, Debug)]
 pub struct Document {
-    /// Index in the file, from 0; empty documents count.
+    /// Index in the file, from 0, not counting empty documents.
     pub index: usize,
     /// Line of the file on which it begins, from 1.
     pub line: usize,
@@ -25,9 +47,9 @@ pub enum Resource {
     /// A map of a network.
     NetworkMap(Box<NetworkMap>),
     /// A ConfigMap, for `source.configMap`.
-    ConfigMap(Box<k8s_openapi::api::core::v1::ConfigMap>),
-    /// A Secret, for `source.secret`. `stringData` is already merged into `data`.
-    Secret(Box<k8s_openapi::api::core::v1::Secret>),
+    ConfigMap(Box<ConfigMap>),
+    /// A Secret, for `source.secret`; `stringData` is merged into `data`.
+    Secret(Box<Secret>),
     /// Anything else, which gridcast does not read.
     Other {
         /// Its API version.
@@ -44,7 +66,7 @@ pub enum Resource {
 pub struct ValidationError {
     /// The file, where one was named.
     pub file: Option<PathBuf>,
-    /// Index of the document, from 0.
+    /// Index of the document, from 0, not counting empty documents.
     pub document: usize,
     /// Line of the file, from 1, where known.
     pub line: Option<usize>,
@@ -54,25 +76,166 @@ pub struct ValidationError {
     pub message: String,
 }
 
-/// Everything that the API server would refuse, in the order of the file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Everything that the API server would refuse, in the order of the file. Never empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValidationErrors(pub Vec<ValidationError>);
 
 impl fmt::Display for ValidationError {
-    fn fmt(&self, _f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Ok(())
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.file, self.line) {
+            (Some(file), Some(line)) => write!(f, "{}:{line}: ", file.display())?,
+            (Some(file), None) => write!(f, "{}: ", file.display())?,
+            (None, Some(line)) => write!(f, "line {line}: ")?,
+            (None, None) => {}
+        }
+        if !self.field_path.is_empty() {
+            write!(f, "{}: ", self.field_path)?;
+        }
+        f.write_str(&self.message)
     }
 }
 
 impl fmt::Display for ValidationErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|error| writeln!(f, "{error}"))
+        let lines: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&lines.join("\n"))
     }
 }
 
 impl std::error::Error for ValidationErrors {}
 
+impl ValidationErrors {
+    /// The same errors, of a file.
+    pub fn in_file(mut self, file: &Path) -> Self {
+        for error in &mut self.0 {
+            error.file = Some(file.to_owned());
+        }
+        self
+    }
+
+    fn one(line: Option<usize>, message: impl Into<String>) -> Self {
+        Self(vec![ValidationError {
+            file: None,
+            document: 0,
+            line,
+            field_path: String::new(),
+            message: message.into(),
+        }])
+    }
+}
+
+/// Reads a file and its documents. A file that cannot be read, or holds nothing, is an error of the file.
+pub fn read(file: &Path) -> Result<Vec<Document>, ValidationErrors> {
+    let refuse = |message: String| ValidationErrors::one(None, message).in_file(file);
+    let size = std::fs::metadata(file).map_err(|error| refuse(format!("cannot read: {error}")))?.len();
+    if size > MOST_BYTES {
+        return Err(refuse(format!("must have at most {MOST_BYTES} bytes, but has {size}")));
+    }
+    let text = std::fs::read_to_string(file).map_err(|error| refuse(format!("cannot read: {error}")))?;
+    let documents = parse(&text).map_err(|errors| errors.in_file(file))?;
+    if documents.is_empty() {
+        return Err(refuse("holds no object".into()));
+    }
+    Ok(documents)
+}
+
 /// Reads the documents of a manifest and refuses what the API server would refuse, all at once and in order.
-pub fn parse(_text: &str) -> Result<Vec<Document>, ValidationErrors> {
-    Ok(Vec::new())
+pub fn parse(text: &str) -> Result<Vec<Document>, ValidationErrors> {
+    let parsed =
+        yaml::read(text).map_err(|malformed| ValidationErrors::one(malformed.line, malformed.message))?;
+    let definitions = Definitions::new();
+    let (mut documents, mut errors) = (Vec::new(), Vec::new());
+    for (index, document) in parsed.iter().enumerate() {
+        match definitions.resource(&document.value) {
+            Ok(resource) => documents.push(Document { index, line: document.line, resource }),
+            Err(problems) => {
+                let from = errors.len();
+                for Problem { path, message } in problems {
+                    let line = Some(document.line_of(&path));
+                    let error =
+                        ValidationError { file: None, document: index, line, field_path: path, message };
+                    if !errors[from..].contains(&error) {
+                        errors.push(error);
+                    }
+                }
+                errors[from..].sort_by_key(|error| error.line);
+            }
+        }
+    }
+    if errors.is_empty() { Ok(documents) } else { Err(ValidationErrors(errors)) }
+}
+
+/// The schemas of our kinds, made once per file.
+struct Definitions {
+    schemas: Vec<(String, Value)>,
+}
+
+impl Definitions {
+    fn new() -> Self {
+        let metadata = objects::core_schema::<ObjectMeta>();
+        let schemas = crds()
+            .iter()
+            .map(|crd| {
+                let mut schema = definitions::open_api_schema(crd);
+                // The API server checks these of every kind, whatever its schema says.
+                let string = serde_json::json!({ "type": "string" });
+                schema["properties"]["apiVersion"] = string.clone();
+                schema["properties"]["kind"] = string;
+                schema["properties"]["metadata"] = metadata.clone();
+                (crd.spec.names.kind.clone(), schema)
+            })
+            .collect();
+        Self { schemas }
+    }
+
+    fn resource(&self, value: &Value) -> Result<Resource, Vec<Problem>> {
+        let refuse = |path: &str, message: String| Err(vec![Problem { path: path.to_owned(), message }]);
+        if !value.is_object() {
+            return refuse("", "must be a mapping with `apiVersion`, `kind` and `metadata`".into());
+        }
+        let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str);
+        let (Some(api_version), Some(kind)) = (text("/apiVersion"), text("/kind")) else {
+            let missing = if text("/apiVersion").is_none() { "apiVersion" } else { "kind" };
+            return refuse(missing, "is required and must be a string".into());
+        };
+        if text("/metadata/name").is_none_or(str::is_empty) {
+            return refuse("metadata.name", "is required and must be a string".into());
+        }
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        if group == GROUP {
+            return match self.schemas.iter().find(|(known, _)| known == kind) {
+                Some(_) if version != VERSION => {
+                    refuse("apiVersion", format!("must be {GROUP}/{VERSION}, but is {api_version}"))
+                }
+                Some((kind, schema)) => ours(kind, schema, value),
+                None => {
+                    let known: Vec<&str> = self.schemas.iter().map(|(kind, _)| kind.as_str()).collect();
+                    refuse("kind", format!("must be one of {}, but is {kind}", known.join(", ")))
+                }
+            };
+        }
+        match (api_version, kind) {
+            ("v1", "ConfigMap") => objects::config_map(value).map(|map| Resource::ConfigMap(Box::new(map))),
+            ("v1", "Secret") => objects::secret(value).map(|secret| Resource::Secret(Box::new(secret))),
+            _ => Ok(Resource::Other {
+                api_version: api_version.to_owned(),
+                kind: kind.to_owned(),
+                name: text("/metadata/name").unwrap_or_default().to_owned(),
+            }),
+        }
+    }
+}
+
+fn ours(kind: &str, schema: &Value, value: &Value) -> Result<Resource, Vec<Problem>> {
+    let mut problems = schema::check(schema, value);
+    problems.extend(rules::check(schema, kind, value, None, problems.is_empty()));
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    let resource = match kind {
+        "VirtualCluster" => serde_json::from_value(value.clone()).map(Resource::VirtualCluster),
+        "Broadcast" => serde_json::from_value(value.clone()).map(Resource::Broadcast),
+        _ => serde_json::from_value(value.clone()).map(Resource::NetworkMap),
+    };
+    resource.map_err(|error| vec![Problem { path: String::new(), message: error.to_string() }])
 }

@@ -43,14 +43,11 @@ pub use status::VirtualClusterStatus;
     validation = Rule::new("size(self.metadata.name) <= 48")
         .message(Message::Expression("'must be at most 48 characters, so that suffixes fit, but has ' + string(size(self.metadata.name))".into()))
         .field_path(".metadata.name"),
-    validation = Rule::new("self.spec.groups.all(g, size(self.metadata.name) + size(g.name) + size(string(g.replicas)) + 2 <= 63)")
+    validation = Rule::new("self.spec.groups.all(g, size(self.metadata.name) + size(g.name) + size(string(g.replicas > 0 ? g.replicas - 1 : 0)) + 2 <= 63)")
         .message("must leave room: the cluster's name, a group's name, the index and two '-' may have at most 63 characters together")
         .field_path(".metadata.name")
 )]
 #[x_kube(
-    validation = Rule::new("self.groups.all(g, self.groups.exists_one(other, other.name == g.name))")
-        .message("must have a different `name` in each group")
-        .field_path(".groups"),
     validation = Rule::new(
             "!has(self.run) || (has(self.run.allowOversubscribe) && self.run.allowOversubscribe) || \
              self.run.processes <= self.groups.map(g, g.replicas * (has(g.slots) ? g.slots : 1)).sum()"
@@ -70,8 +67,8 @@ pub use status::VirtualClusterStatus;
     validation = Rule::new("!has(self.data) || self.data.all(d, self.data.all(other, !other.mountPath.startsWith(d.mountPath + '/')))")
         .message("must not have one `mountPath` below another")
         .field_path(".data"),
-    validation = Rule::new("self.suspend || oldSelf.suspend || self.groups.map(g, g.name) == oldSelf.groups.map(g, g.name)")
-        .message("groups may not be added, removed or reordered except while `suspend` is true")
+    validation = Rule::new("self.suspend || oldSelf.suspend || !has(self.run) || self.groups == oldSelf.groups")
+        .message("groups with something to run may not change except while `suspend` is true")
         .field_path(".groups"),
     validation = Rule::new("self.suspend || oldSelf.suspend || has(self.data) == has(oldSelf.data)")
         .message("data may not be added or removed except while `suspend` is true"),
