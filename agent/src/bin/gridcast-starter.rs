@@ -1,2 +1,111 @@
-//! main
-fn main() {}
+//! `gridcast-starter`: PID 1 of a node, its remote shell, and the front of every rank. See [`gridcast_agent::starter`].
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use gridcast_agent::starter::{self, DEFAULT_KEYS, DEFAULT_SOCKET, STARTER_PORT, rank, remote, serve};
+use tracing_subscriber::EnvFilter;
+
+/// Starts what runs inside the nodes of a gridcast cluster.
+#[derive(Parser)]
+#[command(name = "gridcast-starter", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Be PID 1 of a node: start what members of the cluster ask for, reap orphans, keep the list of ranks.
+    Serve {
+        /// The node's name, as in the machinefile and in its certificate.
+        #[arg(long)]
+        name: String,
+        /// Where members reach it.
+        #[arg(long, default_value_t = SocketAddr::from(([0, 0, 0, 0], STARTER_PORT)))]
+        listen: SocketAddr,
+        /// Directory of ca.pem, cert.pem and key.pem.
+        #[arg(long, default_value = DEFAULT_KEYS)]
+        keys: PathBuf,
+        /// Unix socket that ranks report to.
+        #[arg(long, default_value = DEFAULT_SOCKET)]
+        socket: PathBuf,
+        /// End, and with it the node, when standard input ends: its owner has died.
+        #[arg(long)]
+        exit_on_eof: bool,
+    },
+    /// Run a command on another node, as `ssh [options] HOST COMMAND…` would: for mpirun's remote-shell agent.
+    ///
+    /// Reads GRIDCAST_KEYS (directory), GRIDCAST_HOSTS (file) and GRIDCAST_STARTER_PORT.
+    #[command(disable_help_flag = true)]
+    Exec {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
+    /// Report this MPI rank to the node's starter, then become the program.
+    Rank {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        command: Vec<OsString>,
+    },
+}
+
+fn main() -> ExitCode {
+    let code = match Arguments::parse().command {
+        Command::Serve { name, listen, keys, socket, exit_on_eof } => {
+            run_serve(serve::Options { name, listen, keys, socket, exit_on_eof })
+        }
+        Command::Exec { arguments } => run_exec(arguments),
+        Command::Rank { command } => rank::run(&command),
+    };
+    // Not by return: the thread that reads standard input may never come back.
+    let _ = std::io::stdout().flush();
+    std::process::exit(code.into());
+}
+
+fn run_serve(options: serve::Options) -> u8 {
+    let filter = EnvFilter::try_from_env("GRIDCAST_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let name = options.name.clone();
+    with_runtime(async {
+        match serve::serve(options).await {
+            Ok(()) => 0,
+            Err(error) => {
+                let text = starter::chain(&error);
+                eprintln!("gridcast-starter serve: {name}: {}: {text}", error.reason());
+                1
+            }
+        }
+    })
+}
+
+fn run_exec(arguments: Vec<OsString>) -> u8 {
+    let arguments: Result<Vec<String>, OsString> = arguments.into_iter().map(OsString::into_string).collect();
+    match arguments {
+        Ok(arguments) => with_runtime(async move { remote::run(&arguments).await }),
+        Err(argument) => {
+            eprintln!("gridcast-starter exec: {argument:?} is not UTF-8: rename the file that it names");
+            255
+        }
+    }
+}
+
+/// One thread: streams and timers are all there is.
+fn with_runtime(work: impl Future<Output = u8>) -> u8 {
+    // One provider for the whole process; that it is already there can only mean the same one.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => {
+            let code = runtime.block_on(work);
+            runtime.shutdown_background();
+            code
+        }
+        Err(error) => {
+            eprintln!("gridcast-starter: no runtime: {error}");
+            255
+        }
+    }
+}
