@@ -40,7 +40,7 @@ demo-sedov: root deps deps-plot build examples
 	@echo "The plot: $(DEMO)/sedov.png"
 
 ## test: format, lints, all tests, the examples' checks, the documents' commands
-test: root deps build examples
+test: root deps build examples $(DEMO)/ics
 	$(call phase,format)
 	cargo fmt --all --check
 	@echo "ok format"
@@ -108,6 +108,11 @@ install_missing = packages=""; for need in $(1); do [ -e "$${need%%:*}" ] || pac
 root:
 	@[ "$$(id -u)" = 0 ] || { echo "this makes network namespaces and mounts: run it as root" >&2; exit 1; }
 
+## figures: measure the README's figures again and print them as a table (about ten minutes)
+figures: root deps build examples $(DEMO)/ics
+	$(call phase,figures)
+	tests/figures
+
 ## clean-demo: remove the demo's dataset, reports and results
 clean-demo:
 	rm -rf $(DEMO)
@@ -116,4 +121,4 @@ clean-demo:
 help:
 	@sed -n 's/^## \([a-z0-9-]*\): /\1\t/p' $(firstword $(MAKEFILE_LIST)) | awk -F'\t' '{ printf "make %-12s %s\n", $$1, $$2 }'
 
-.PHONY: demo demo-16 demo-sedov test build install examples crds deps deps-plot root clean-demo help
+.PHONY: demo demo-16 demo-sedov test build install examples crds deps deps-plot figures root clean-demo help
