@@ -1,0 +1,90 @@
+//! Do the arrows of the workspace point one way, and is there one of each library that must be one?
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, PackageId};
+
+fn metadata() -> Metadata {
+    MetadataCommand::new().manifest_path("../Cargo.toml").exec().unwrap()
+}
+
+/// Which crates of ours each crate of ours may build on.
+const ALLOWED: [(&str, &[&str]); 7] = [
+    ("gridcast-core", &[]),
+    ("gridcast-crds", &[]),
+    ("gridcast-proto", &[]),
+    ("gridcast-lab", &["gridcast-core"]),
+    ("gridcast-agent", &["gridcast-core", "gridcast-proto"]),
+    ("gridcast-operator", &["gridcast-core", "gridcast-crds", "gridcast-proto"]),
+    ("gridcast", &["gridcast-core", "gridcast-crds", "gridcast-lab", "gridcast-proto"]),
+];
+
+#[test]
+fn dependencies_point_one_way() {
+    let metadata = metadata();
+    let allowed: BTreeMap<&str, &[&str]> = ALLOWED.into_iter().collect();
+    let ours: BTreeSet<&str> = metadata.workspace_packages().iter().map(|p| p.name.as_str()).collect();
+    assert_eq!(ours, allowed.keys().copied().collect(), "a new crate needs a line in this test");
+    for package in metadata.workspace_packages() {
+        for dependency in package.dependencies.iter().filter(|d| d.kind != DependencyKind::Development) {
+            if ours.contains(dependency.name.as_str()) {
+                assert!(
+                    allowed[package.name.as_str()].contains(&dependency.name.as_str()),
+                    "{} must not depend on {}",
+                    package.name,
+                    dependency.name
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn core_and_contracts_do_no_io() {
+    let metadata = metadata();
+    let direct = |name: &str| -> BTreeSet<String> {
+        let package = metadata.workspace_packages().into_iter().find(|p| p.name.as_str() == name).unwrap();
+        let normal = package.dependencies.iter().filter(|d| d.kind == DependencyKind::Normal);
+        normal.map(|d| d.name.clone()).collect()
+    };
+    for forbidden in ["tokio", "tonic", "kube", "nix", "libc", "reqwest", "futures"] {
+        assert!(!direct("gridcast-core").contains(forbidden), "core must not know {forbidden}");
+    }
+    // The API types derive `CustomResource`, so crds knows kube; only who owns a client may know more.
+    for forbidden in ["tokio", "tonic", "nix", "libc", "reqwest"] {
+        assert!(!direct("gridcast-crds").contains(forbidden), "crds must not know {forbidden}");
+    }
+    for forbidden in ["kube", "k8s-openapi", "nix"] {
+        assert!(!direct("gridcast-agent").contains(forbidden), "the agent must not know {forbidden}");
+        assert!(!direct("gridcast-proto").contains(forbidden), "proto must not know {forbidden}");
+    }
+}
+
+/// Packages that a build of the workspace compiles, by name; the lock file may hold more.
+fn built(metadata: &Metadata) -> BTreeMap<String, BTreeSet<String>> {
+    let resolve = metadata.resolve.as_ref().unwrap();
+    let nodes: BTreeMap<&PackageId, _> = resolve.nodes.iter().map(|n| (&n.id, n)).collect();
+    let mut pending: Vec<&PackageId> = metadata.workspace_members.iter().collect();
+    let mut seen = BTreeSet::new();
+    while let Some(id) = pending.pop() {
+        if seen.insert(id) {
+            pending.extend(nodes[id].deps.iter().map(|d| &d.pkg));
+        }
+    }
+    let mut versions: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for package in metadata.packages.iter().filter(|p| seen.contains(&p.id)) {
+        versions.entry(package.name.to_string()).or_default().insert(package.version.to_string());
+    }
+    versions
+}
+
+#[test]
+fn one_crypto_provider_and_one_of_each_transport_library() {
+    let versions = built(&metadata());
+    // With a second provider in the graph rustls panics at its first use.
+    assert!(!versions.contains_key("ring"), "ring beside aws-lc-rs");
+    assert!(versions.contains_key("aws-lc-rs"));
+    for single in ["tokio", "hyper", "h2", "rustls", "prost"] {
+        assert_eq!(versions[single].len(), 1, "{single}: {:?}", versions[single]);
+    }
+}
