@@ -70,6 +70,7 @@ impl Order {
 
 /// What the manifest asks for.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a step that the manifest asks for or does not")]
 pub struct Wanted {
     /// Measure the network before the run.
     pub measure: bool,
@@ -358,3 +359,6 @@ impl Progress {
         self.timeline.finished.get_or_insert(now);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -223,3 +223,82 @@ pub struct PlacedRanks {
     /// Its ranks, ascending.
     pub ranks: Vec<u32>,
 }
+
+impl Report {
+    /// The JSON Schema of a report, as `docs/report.schema.json` has it.
+    pub fn schema() -> schemars::Schema {
+        schemars::schema_for!(Self)
+    }
+}
+
+impl Network {
+    /// Names the pairs to look at first, from the matrices.
+    pub fn name_worst(&mut self) {
+        self.worst = crate::network::worst_pairs(self);
+    }
+
+    /// The worst pair of a quantity, for instance `bandwidthMbps`.
+    pub fn worst_of(&self, quantity: &str) -> Option<&WorstPair> {
+        self.worst.iter().find(|pair| pair.quantity == quantity)
+    }
+}
+
+impl Dataset {
+    /// Rate over bound, percent; none where there is no bound.
+    pub fn percent_of_bound(&self) -> Option<f64> {
+        (self.bound_mbps > 0.0).then(|| 100.0 * self.aggregate_mbps / self.bound_mbps)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `GRIDCAST_UPDATE_GOLDEN=1 cargo test -p gridcast-core report` writes it anew.
+    #[test]
+    fn the_published_schema_is_the_types() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/report.schema.json");
+        let schema = serde_json::to_string_pretty(&Report::schema()).unwrap() + "\n";
+        if std::env::var_os("GRIDCAST_UPDATE_GOLDEN").is_some() {
+            std::fs::write(path, &schema).unwrap();
+        }
+        let published = std::fs::read_to_string(path).unwrap();
+        assert!(
+            published == schema,
+            "docs/report.schema.json is not what the types say: run \
+             GRIDCAST_UPDATE_GOLDEN=1 cargo test -p gridcast-core report"
+        );
+    }
+
+    #[test]
+    fn the_example_is_read_and_written_unchanged() {
+        let text = include_str!("../tests/report.json");
+        let report: Report = serde_json::from_str(text).unwrap();
+        let before: serde_json::Value = serde_json::from_str(text).unwrap();
+        assert_eq!(serde_json::to_value(&report).unwrap(), before);
+        let network = report.network.unwrap();
+        assert_eq!(crate::network::worst_pairs(&network), network.worst);
+        let worst = network.worst_of("bandwidthMbps").unwrap();
+        assert_eq!((worst.from.as_str(), worst.to.as_str()), ("ring-node-0", "ring-node-3"));
+    }
+
+    #[test]
+    fn steps_that_did_not_happen_have_no_key() {
+        let report = Report {
+            outcome: Outcome::Failed,
+            reason: "NoMpirun".to_owned(),
+            message: "x".to_owned(),
+            exit_code: 1,
+            name: "ring".to_owned(),
+            timeline: Timeline::default(),
+            network: None,
+            tcp: None,
+            data: None,
+            run: None,
+        };
+        let json = serde_json::to_value(&report).unwrap();
+        let keys: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(keys, ["outcome", "reason", "message", "exitCode", "name", "timeline"]);
+        assert_eq!(json["timeline"], serde_json::json!({"created": 0.0}));
+    }
+}

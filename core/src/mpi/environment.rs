@@ -20,6 +20,7 @@ impl Interface {
 
 /// What the launcher's environment depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "independent facts, each by its own name")]
 pub struct Launcher {
     /// The starter's path on every node.
     pub starter: String,

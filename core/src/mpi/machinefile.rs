@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn five_thousand_hosts_fit_a_config_map() {
-        let file = machinefile(&hosts(&[1; 5000]), false).unwrap();
+        let file = machinefile(&hosts(&vec![1; 5000]), false).unwrap();
         assert_eq!(file.lines().count(), 5000);
         assert!(file.len() < 512 << 10);
     }

@@ -252,8 +252,11 @@ mod tests {
 
         #[test]
         fn whole_lines_of_five_are_told_apart(lines in proptest::collection::vec((0_usize..3, "[a-z ]{0,12}"), 0..20)) {
-            let read: String = lines.iter().map(|(rank, text)| format!("[1,{rank}]<stdout>: {text}\n")).collect();
-            let wanted: String = lines.iter().map(|(rank, text)| format!("n{rank}: {text}\n")).collect();
+            let (mut read, mut wanted) = (String::new(), String::new());
+            for (rank, text) in &lines {
+                read += &["[1,", &rank.to_string(), "]<stdout>: ", text, "\n"].concat();
+                wanted += &["n", &rank.to_string(), ": ", text, "\n"].concat();
+            }
             prop_assert_eq!(filtered(TagStyle::Unknown, &[read.as_bytes()]), wanted);
         }
     }

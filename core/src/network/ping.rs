@@ -131,7 +131,7 @@ mod tests {
         );
         assert!(PingStatistics::new(3, &[1; 2]).to_string().contains("33.3333% packet loss"));
         assert!(PingStatistics::new(100, &[1; 99]).to_string().contains(" 1% packet loss"));
-        assert!(PingStatistics::new(3000, &[1; 2999]).to_string().contains(" 0.0333333% packet loss"));
+        assert!(PingStatistics::new(3000, &vec![1; 2999]).to_string().contains(" 0.0333333% packet loss"));
         assert!(PingStatistics::new(1, &[1]).to_string().contains(" 0% packet loss"));
     }
 

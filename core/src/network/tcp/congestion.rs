@@ -1,5 +1,7 @@
 //! Congestion control and slow start after idle, by policy.
 
+use std::fmt::Write as _;
+
 use super::path::Path;
 use super::{HostFacts, Inputs, Profile};
 
@@ -32,11 +34,13 @@ pub(super) fn choose(
             return (before.to_owned(), format!("{}{passed_over}; in force already", policy.reason));
         }
         if !contains(&host.available_congestion_controls, name) {
-            passed_over += &format!("; {name} is not available in this kernel");
+            let _ = write!(passed_over, "; {name} is not available in this kernel");
         } else if !host.allowed_congestion_controls.is_empty()
             && !contains(&host.allowed_congestion_controls, name)
         {
-            passed_over += &format!(
+            // Writing into a String cannot fail.
+            let _ = write!(
+                passed_over,
                 "; {name} is refused to network namespaces here (net.ipv4.tcp_allowed_congestion_control lacks it; \
                  the machine's administrator can add it, or set it by route: ip route ... congctl {name})"
             );
