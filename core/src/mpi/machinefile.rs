@@ -42,12 +42,25 @@ impl MachinefileError {
 
 /// One line per host, in the order given, which is the order of ranks: `name slots=1 max_slots=1`.
 ///
-/// Where oversubscription is allowed, `max_slots` is left out: Open MPI 5 refuses to exceed it whatever it is told.
 /// Names are DNS labels only, so that none can add a line, a comment or a field, and Open MPI cuts none at a dot.
-pub fn machinefile(hosts: &[HostSlots], allow_oversubscribe: bool) -> Result<String, MachinefileError> {
+pub fn machinefile(hosts: &[HostSlots]) -> Result<String, MachinefileError> {
+    lines(hosts, |file, host| writeln!(file, "{} slots={} max_slots={1}", host.name, host.slots))
+}
+
+/// The same where more ranks than slots are allowed: without `max_slots`, which Open MPI 5 refuses to exceed whatever it
+/// is told.
+pub fn machinefile_oversubscribed(hosts: &[HostSlots]) -> Result<String, MachinefileError> {
+    lines(hosts, |file, host| writeln!(file, "{} slots={}", host.name, host.slots))
+}
+
+fn lines(
+    hosts: &[HostSlots],
+    line: impl Fn(&mut String, &HostSlots) -> std::fmt::Result,
+) -> Result<String, MachinefileError> {
     let mut names = BTreeSet::new();
     let mut file = String::new();
-    for HostSlots { name, slots } in hosts {
+    for host in hosts {
+        let HostSlots { name, slots } = host;
         if !is_dns_label(name) {
             return Err(MachinefileError::BadName { name: name.chars().take(80).collect() });
         }
@@ -58,11 +71,7 @@ pub fn machinefile(hosts: &[HostSlots], allow_oversubscribe: bool) -> Result<Str
             return Err(MachinefileError::Duplicate { name: name.clone() });
         }
         // Writing into a String cannot fail.
-        let _ = if allow_oversubscribe {
-            writeln!(file, "{name} slots={slots}")
-        } else {
-            writeln!(file, "{name} slots={slots} max_slots={slots}")
-        };
+        let _ = line(&mut file, host);
     }
     Ok(file)
 }
@@ -119,27 +128,27 @@ mod tests {
     #[test]
     fn one_line_a_host() {
         assert_eq!(
-            machinefile(&hosts(&[1, 4]), false).unwrap(),
+            machinefile(&hosts(&[1, 4])).unwrap(),
             "ring-node-0 slots=1 max_slots=1\nring-node-1 slots=4 max_slots=4\n"
         );
-        assert_eq!(machinefile(&hosts(&[2]), true).unwrap(), "ring-node-0 slots=2\n");
+        assert_eq!(machinefile_oversubscribed(&hosts(&[2])).unwrap(), "ring-node-0 slots=2\n");
     }
 
     #[test]
     fn names_that_break_the_format_are_refused() {
         for name in ["", "a\nb", "a b", "a#b", "#a", "a.b", "-a", "a-", "A", "a\tb", "a\r", &"x".repeat(64)] {
-            let error = machinefile(&[HostSlots { name: name.to_owned(), slots: 1 }], false).expect_err(name);
+            let error = machinefile(&[HostSlots { name: name.to_owned(), slots: 1 }]).expect_err(name);
             assert_eq!(error.reason(), "BadHostName");
             assert!(!error.to_string().contains('\n'));
         }
         let twice = [hosts(&[1]), hosts(&[1])].concat();
-        assert_eq!(machinefile(&twice, false).unwrap_err().reason(), "DuplicateHost");
-        assert_eq!(machinefile(&hosts(&[0]), false).unwrap_err().reason(), "BadSlots");
+        assert_eq!(machinefile(&twice).unwrap_err().reason(), "DuplicateHost");
+        assert_eq!(machinefile(&hosts(&[0])).unwrap_err().reason(), "BadSlots");
     }
 
     #[test]
     fn five_thousand_hosts_fit_a_config_map() {
-        let file = machinefile(&hosts(&vec![1; 5000]), false).unwrap();
+        let file = machinefile(&hosts(&vec![1; 5000])).unwrap();
         assert_eq!(file.lines().count(), 5000);
         assert!(file.len() < 512 << 10);
     }
@@ -163,7 +172,7 @@ mod tests {
         #[test]
         fn no_name_adds_a_line_or_a_field(names in proptest::collection::vec(any::<String>(), 0..6)) {
             let hosts: Vec<_> = names.into_iter().map(|name| HostSlots { name, slots: 1 }).collect();
-            if let Ok(file) = machinefile(&hosts, false) {
+            if let Ok(file) = machinefile(&hosts) {
                 prop_assert_eq!(file.lines().count(), hosts.len());
                 for (line, host) in file.lines().zip(&hosts) {
                     prop_assert_eq!(line.split_whitespace().collect::<Vec<_>>(),
@@ -175,7 +184,7 @@ mod tests {
 
         #[test]
         fn nearly_valid_names_too(name in "[a-z0-9.# \n-]{1,70}") {
-            if let Ok(file) = machinefile(&[HostSlots { name: name.clone(), slots: 3 }], false) {
+            if let Ok(file) = machinefile(&[HostSlots { name: name.clone(), slots: 3 }]) {
                 prop_assert_eq!(file, format!("{name} slots=3 max_slots=3\n"));
             }
         }

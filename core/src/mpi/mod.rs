@@ -14,7 +14,9 @@ mod placement;
 pub use command::{Launch, launch_command};
 pub use death::{End, RankEnd, rank_end};
 pub use environment::{Interface, Launcher, launcher_environment};
-pub use machinefile::{HostSlots, MachinefileError, expected_placement, hosts_by_rank, machinefile};
+pub use machinefile::{
+    HostSlots, MachinefileError, expected_placement, hosts_by_rank, machinefile, machinefile_oversubscribed,
+};
 pub use output::{TagFilter, TagStyle};
 pub use placement::{ObservedRank, PlacementError, Problem, check_placement};
 
