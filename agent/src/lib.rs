@@ -10,8 +10,11 @@
 //! - [`starter`]: what runs inside a node on behalf of its cluster?
 
 pub mod broadcast;
+mod facts;
 pub mod probe;
 mod service;
 pub mod starter;
 pub mod tls;
 pub mod tune;
+
+pub use service::{Options, serve};

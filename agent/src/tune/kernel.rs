@@ -1,0 +1,48 @@
+//! How are settings read and written?
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The kernel's settings; a trait so that refusals and clamping can be had in tests on any machine.
+pub trait Kernel: std::fmt::Debug + Send {
+    /// Current value of a dotted key.
+    fn read(&self, key: &str) -> io::Result<String>;
+    /// Writes the value.
+    fn write(&self, key: &str, value: &str) -> io::Result<()>;
+    /// Identity of the network namespace that `read` and `write` reach, and of the boot it belongs to.
+    fn namespace(&self) -> io::Result<String>;
+    /// Whether that namespace is the machine's own.
+    fn is_machine(&self) -> bool;
+}
+
+/// /proc/sys, which shows each thread the settings of the thread's own network namespace.
+#[derive(Debug, Default)]
+pub struct ProcSys;
+
+impl Kernel for ProcSys {
+    fn read(&self, key: &str) -> io::Result<String> {
+        fs::read_to_string(path(key))
+    }
+
+    fn write(&self, key: &str, value: &str) -> io::Result<()> {
+        fs::write(path(key), value)
+    }
+
+    fn namespace(&self) -> io::Result<String> {
+        let namespace = fs::read_link("/proc/thread-self/ns/net")?;
+        // Inode numbers of namespaces are given anew after a reboot.
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        Ok(format!("{}@{}", namespace.display(), boot.trim()))
+    }
+
+    /// net.ipv4.tcp_mem counts the pages of the whole machine, and is there only in its first namespace.
+    fn is_machine(&self) -> bool {
+        Path::new("/proc/sys/net/ipv4/tcp_mem").exists()
+    }
+}
+
+/// Keys come from the allowlist, whose parts hold no dots of their own.
+fn path(key: &str) -> PathBuf {
+    Path::new("/proc/sys").join(key.replace('.', "/"))
+}
