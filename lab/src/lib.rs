@@ -13,6 +13,7 @@
 //! [`node::run_init_if_asked`].
 #![cfg(target_os = "linux")]
 
+pub mod fabric;
 pub mod lifetime;
 pub mod node;
 mod os;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{Command, exit};
 use std::sync::OnceLock;
 
-use crate::node;
+use crate::{fabric, node};
 
 /// The program that is executed for the hidden subcommands, where it is not the running one.
 static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
@@ -35,6 +35,7 @@ pub(crate) fn run_if_asked() {
     match first.to_str() {
         Some(node::INIT_ARG) => exit(node::init::run()),
         Some(node::ENTER_ARG) => exit(node::enter::run(&rest)),
+        Some(fabric::FABRIC_ARG) => exit(fabric::run_hidden(&rest)),
         _ => {}
     }
 }

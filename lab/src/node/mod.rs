@@ -13,6 +13,7 @@
 //! The keeper exists because a process cannot move itself into a new PID namespace, only its children. Whatever
 //! ends it takes PID 1 along, and with PID 1 the kernel ends every process of the node; so nothing outlives it.
 
+mod bind;
 pub(crate) mod enter;
 pub(crate) mod init;
 mod root;
@@ -25,6 +26,7 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+pub use bind::bind;
 pub use enter::{command, command_in, connect, in_network};
 pub use start::{Node, NodeError};
 

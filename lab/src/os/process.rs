@@ -49,12 +49,16 @@ pub(crate) fn default_disposition(signal: Signal) -> io::Result<()> {
     Ok(())
 }
 
-/// Asks for the first-in-first-out realtime class, lowest priority, for the calling thread.
+/// Asks for the first-in-first-out realtime class, lowest priority, for the calling thread, but not for threads
+/// and processes that it starts.
 #[allow(unsafe_code)]
 pub(crate) fn realtime() -> io::Result<()> {
     let parameters = libc::sched_param { sched_priority: 1 };
     // SAFETY: the pointer is to a live struct of the type that the call reads.
-    if unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) } != 0 {
+    if unsafe {
+        libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &raw const parameters)
+    } != 0
+    {
         return Err(io::Error::last_os_error());
     }
     Ok(())
