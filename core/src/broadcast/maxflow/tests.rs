@@ -70,6 +70,19 @@ fn a_chain_of_thousands_of_links_is_no_deeper_than_the_stack() {
     assert_eq!(bound(&topology, "h0", &["h3999".to_owned()]).unwrap()[0].1, 7.5);
 }
 
+#[test]
+fn a_short_way_taken_first_is_given_up_where_two_longer_ones_carry_more() {
+    let one_way = |(a, b): (&str, &str)| Link { back_mbps: Some(0.0), ..Link::new(a, b, 10.0) };
+    let short = [("S", "a"), ("a", "d"), ("d", "T")];
+    let long = [("a", "x"), ("x", "y"), ("y", "T"), ("S", "p"), ("p", "q"), ("q", "d")];
+    let topology = Topology {
+        hosts: vec![name("S"), name("T")],
+        switches: ["a", "d", "x", "y", "p", "q"].map(str::to_owned).to_vec(),
+        links: short.into_iter().chain(long).map(one_way).collect(),
+    };
+    assert_eq!(bound(&topology, "S", &["T".to_owned()]).unwrap()[0].1, 20.0);
+}
+
 /// The least capacity over all cuts, by trying every set of vertices, a host cut in two where it has budgets.
 fn least_cut(topology: &Topology, source: usize, sink: usize) -> f64 {
     let (hosts, vertices) = (topology.hosts.len(), topology.hosts.len() + topology.switches.len());

@@ -5,7 +5,7 @@ use proptest::strategy::Strategy as _;
 
 use super::*;
 use crate::broadcast::samples::{Vector, destinations, networks, shuffled, vector, vectors};
-use crate::broadcast::topology::Link;
+use crate::broadcast::topology::{Host, Link};
 use crate::broadcast::validity::check;
 
 fn with(strategy: Strategy) -> Options {
@@ -91,16 +91,16 @@ fn stable_runs_the_better_one_and_says_which() {
     );
 }
 
-/// Two sites of three hosts each, `x` and `y`, whose rates alternate when sorted.
-fn two_sites() -> Topology {
+/// Two sites of three hosts each, `x` and `y`, whose rates alternate when sorted; and `slow` hosts.
+fn two_sites(slow: &[(&'static str, f64)]) -> Topology {
+    let fast = [("x1", 999.0), ("y1", 998.0), ("x2", 997.0), ("y2", 996.0), ("x3", 995.0), ("y3", 994.0)];
+    let hosts = [&fast, slow].concat();
+    let switch = |host: &str| if host.starts_with('x') { "X" } else { "Y" };
     let mut links = vec![Link::new("X", "Y", 1000.0), Link::new("S", "X", 1000.0)];
-    let hosts = [("x1", 999.0), ("y1", 998.0), ("x2", 997.0), ("y2", 996.0), ("x3", 995.0), ("y3", 994.0)];
-    links.extend(
-        hosts.map(|(host, mbps)| Link::new(host, if host.starts_with('x') { "X" } else { "Y" }, mbps)),
-    );
-    let names = ["S"].into_iter().chain(hosts.map(|(host, _)| host));
+    links.extend(hosts.iter().map(|(host, mbps)| Link::new(host, switch(host), *mbps)));
+    let names = std::iter::once("S").chain(hosts.iter().map(|(host, _)| *host));
     Topology {
-        hosts: names.map(|name| crate::broadcast::topology::Host::Name(name.to_owned())).collect(),
+        hosts: names.map(|name| Host::Name(name.to_owned())).collect(),
         switches: vec!["X".to_owned(), "Y".to_owned()],
         links,
     }
@@ -108,7 +108,7 @@ fn two_sites() -> Topology {
 
 #[test]
 fn a_trunk_is_crossed_once_each_way_however_the_rates_differ() {
-    let topology = two_sites();
+    let topology = two_sites(&[]);
     let names = destinations(&topology, "S");
     let strict = plan(&topology, "S", &names, &with(Strategy::Chain)).unwrap();
     assert_eq!(chain(&strict), "S>x1>y1>x2>y2>x3>y3");
@@ -125,10 +125,21 @@ fn a_trunk_is_crossed_once_each_way_however_the_rates_differ() {
 }
 
 #[test]
+fn slow_hosts_of_both_sites_come_behind_the_fast_ones_of_both() {
+    let topology = two_sites(&[("x0", 50.0), ("y0", 51.0)]);
+    let names = destinations(&topology, "S");
+    let stable = plan(&topology, "S", &names, &with(Strategy::Stable)).unwrap();
+    // Neither strictly by rate (the trunk shared by many) nor site by site (a site behind a slow host).
+    assert!(stable.aggregate_mbps() > 0.95 * stable.bound_mbps, "{}", chain(&stable));
+    let slow = stable.trees[0].hops.iter().position(|hop| hop.to.ends_with('0'));
+    assert_eq!(slow, Some(6), "{}", chain(&stable));
+}
+
+#[test]
 fn a_host_that_passes_on_little_does_not_starve_those_behind_it() {
     // A receives 1000 and sends 1: first in a chain it would leave B with 1 of 500.
     let topology = Topology {
-        hosts: ["S", "A", "B"].map(|name| crate::broadcast::topology::Host::Name(name.to_owned())).to_vec(),
+        hosts: ["S", "A", "B"].map(|name| Host::Name(name.to_owned())).to_vec(),
         switches: vec!["X".to_owned()],
         links: vec![
             Link::new("S", "X", 1000.0),

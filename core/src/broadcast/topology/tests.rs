@@ -123,6 +123,7 @@ fn a_matrix_bounds_each_host_by_its_best_peer() {
         vec![None, None, Some(20.0), None],
         vec![Some(90.0), None, Some(0.0), None],
         vec![Some(95.0), Some(f64::NAN), None, None],
+        vec![Some(f64::INFINITY)],
     ];
     let topology = Topology::from_matrix(&names(&["a", "b", "c", "d"]), &rows);
     assert_eq!(topology.validate(), Ok(()));
