@@ -87,7 +87,8 @@ fn run_exec(arguments: Vec<OsString>) -> u8 {
     match arguments {
         Ok(arguments) => with_runtime(async move { remote::run(&arguments).await }),
         Err(argument) => {
-            eprintln!("gridcast-starter exec: {argument:?} is not UTF-8: rename the file that it names");
+            let argument = argument.display();
+            eprintln!("gridcast-starter exec: `{argument}` is not UTF-8: rename the file that it names");
             255
         }
     }

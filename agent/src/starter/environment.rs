@@ -62,7 +62,7 @@ pub fn forwarded(variables: impl IntoIterator<Item = (OsString, OsString)>) -> H
 /// knows. An empty `launch` leaves the caller's `GRIDCAST_LAUNCH` in place.
 pub fn composed(
     inherited: impl IntoIterator<Item = (OsString, OsString)>,
-    given: HashMap<String, String>,
+    given: impl IntoIterator<Item = (String, String)>,
     launch: &str,
     node: &str,
     socket: &str,

@@ -4,7 +4,6 @@
 //! streams, the exit code of the command (128 + signal), 255 for trouble with the connection. Beyond ssh, the
 //! environment and the working directory come along.
 
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,7 +12,7 @@ use gridcast_proto::v1::exec_reply::Reply;
 use gridcast_proto::v1::exec_request::Request;
 use gridcast_proto::v1::starter_client::StarterClient;
 use gridcast_proto::v1::{ExecExited, ExecFailed, ExecReply, ExecRequest, ExecStart};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tonic::Streaming;
 use tonic::transport::Channel;
 
@@ -155,7 +154,7 @@ impl Call {
     /// One attempt. Standard input is touched only once the command has started, so that a second attempt finds it
     /// whole.
     async fn attempt(&mut self, start: ExecStart) -> Result<Outcome, RemoteError> {
-        let started = Cell::new(false);
+        let (started, has_started) = watch::channel(false);
         let (requests, outgoing) = connection::requests(REQUESTS_IN_FLIGHT);
         let first = ExecRequest { request: Some(Request::Start(start)) };
         requests.bulk.try_send(first).map_err(|_| RemoteError::Lost { started: false })?;
@@ -168,7 +167,7 @@ impl Call {
         // Both at once: output that nobody reads must not keep signals away.
         tokio::select! {
             outcome = answers => outcome,
-            code = pass_signals(&mut self.signals, &requests.urgent, &started) => Ok(Outcome::Code(code)),
+            code = pass_signals(&mut self.signals, &requests.urgent, has_started) => Ok(Outcome::Code(code)),
         }
     }
 }
@@ -178,14 +177,15 @@ async fn show(
     mut replies: Streaming<ExecReply>,
     bulk: Bulk,
     read_stdin: bool,
-    started: &Cell<bool>,
+    started: &watch::Sender<bool>,
 ) -> Result<Outcome, RemoteError> {
     let mut bulk = Some(bulk);
     loop {
-        let reply = replies.message().await.map_err(|status| RemoteError::broken(&status, started.get()))?;
+        let reply =
+            replies.message().await.map_err(|status| RemoteError::broken(&status, *started.borrow()))?;
         match reply.and_then(|reply| reply.reply) {
             Some(Reply::Started(_)) => {
-                started.set(true);
+                started.send_replace(true);
                 if let Some(bulk) = bulk.take() {
                     local::feed(read_stdin, bulk);
                 }
@@ -201,17 +201,25 @@ async fn show(
             }
             Some(Reply::Exited(ExecExited { signal, .. })) => return Ok(Outcome::Code(killed_by(signal))),
             Some(Reply::Failed(failed)) => return Ok(Outcome::Failed(failed)),
-            None => return Err(RemoteError::Lost { started: started.get() }),
+            None => return Err(RemoteError::Lost { started: *started.borrow() }),
         }
     }
 }
 
 /// Passes signals on, and returns the exit code for this process once one cannot be passed on: the call is then
 /// dropped, which ends the command, and this process ends as the signal would have it.
-async fn pass_signals(signals: &mut Signals, urgent: &mpsc::Sender<ExecRequest>, started: &Cell<bool>) -> u8 {
+async fn pass_signals(
+    signals: &mut Signals,
+    urgent: &mpsc::Sender<ExecRequest>,
+    mut started: watch::Receiver<bool>,
+) -> u8 {
     let mut signal = signals.next().await;
     loop {
-        if !started.get() {
+        // The command may be running already, with its start on the way to us.
+        if !matches!(
+            tokio::time::timeout(SIGNAL_PATIENCE, started.wait_for(|&started| started)).await,
+            Ok(Ok(_))
+        ) {
             return killed_by(signal);
         }
         // A full queue means that the one before it has not gone either.
