@@ -244,8 +244,8 @@ mod tests {
         request().write(&mut packet);
         let mut expected = [0; 64];
         expected[0..4].copy_from_slice(&[1, 2, 3, 4]);
-        // 1700000000 + 2208988800 = 3908988800 = 0xE8FE7B80; half a second = 0x80000000.
-        expected[4..12].copy_from_slice(&[0xE8, 0xFE, 0x7B, 0x80, 0x80, 0, 0, 0]);
+        // 1700000000 + 2208988800 = 3908988800 = 0xE8FE6F80; half a second = 0x80000000.
+        expected[4..12].copy_from_slice(&[0xE8, 0xFE, 0x6F, 0x80, 0x80, 0, 0, 0]);
         expected[12..16].copy_from_slice(&[0x0C, 0x35, 0xAB, 0xCD]);
         expected[44..48].copy_from_slice(&[0x80, 1, 0, 16]);
         assert_eq!(packet, expected);
@@ -265,11 +265,11 @@ mod tests {
         reply.write(&mut packet);
         let mut expected = [0; 48];
         expected[0..4].copy_from_slice(&[1, 2, 3, 4]);
-        expected[4..12].copy_from_slice(&[0xE8, 0xFE, 0x7B, 0x81, 0, 0, 0, 0]);
+        expected[4..12].copy_from_slice(&[0xE8, 0xFE, 0x6F, 0x81, 0, 0, 0, 0]);
         expected[12..16].copy_from_slice(&[0x0C, 0x01, 0xAB, 0xCD]);
-        expected[16..24].copy_from_slice(&[0xE8, 0xFE, 0x7B, 0x80, 0xC0, 0, 0, 0]);
+        expected[16..24].copy_from_slice(&[0xE8, 0xFE, 0x6F, 0x80, 0xC0, 0, 0, 0]);
         expected[24..28].copy_from_slice(&[1, 2, 3, 4]);
-        expected[28..36].copy_from_slice(&[0xE8, 0xFE, 0x7B, 0x80, 0x80, 0, 0, 0]);
+        expected[28..36].copy_from_slice(&[0xE8, 0xFE, 0x6F, 0x80, 0x80, 0, 0, 0]);
         expected[36..38].copy_from_slice(&[0x0C, 0x35]);
         expected[40] = 63;
         expected[44..48].copy_from_slice(&[0, 1, 0, 0]);

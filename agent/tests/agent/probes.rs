@@ -1,0 +1,148 @@
+//! What an agent measures is what `ping` and arithmetic say.
+
+use gridcast_proto::v1::{Peer, ProbeBandwidthRequest, ProbeLatencyReply, ProbeLatencyRequest};
+use nix::sys::signal::Signal;
+use tonic::{Code, Status};
+
+use crate::nodes::Pair;
+
+fn latency(peer: Peer, payload_bytes: u32, count: u32) -> ProbeLatencyRequest {
+    ProbeLatencyRequest {
+        peer: Some(peer),
+        payload_bytes,
+        count,
+        interval_micros: 10_000,
+        timeout_millis: 2_000,
+    }
+}
+
+fn measure(pair: &Pair, ask: ProbeLatencyRequest) -> Result<ProbeLatencyReply, Status> {
+    pair.control(async |mut agent| agent.probe_latency(ask).await.map(tonic::Response::into_inner))
+}
+
+fn average_millis(reply: &ProbeLatencyReply) -> f64 {
+    reply.rtt_nanos.iter().sum::<u64>() as f64 / reply.rtt_nanos.len() as f64 / 1e6
+}
+
+/// Average of `ping -q`, from `rtt min/avg/max/mdev = 0.1/0.2/0.3/0.4 ms`.
+fn ping_millis(pair: &Pair, bytes: &str) -> f64 {
+    let text = pair.namespaces[0].run(&["ping", "-q", "-c", "10", "-i", "0.2", "-s", bytes, "10.42.0.2"]);
+    text.rsplit(" = ").next().unwrap().split('/').nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn small_and_large_packets_all_come_back_with_kernel_stamps() {
+    let pair = Pair::new();
+    for bytes in [0, 44, 64, 1_472, 50_000, 65_507] {
+        let reply = measure(&pair, latency(pair.peer(1), bytes, 20)).unwrap();
+        assert_eq!((reply.sent, reply.rtt_nanos.len(), reply.duplicates), (20, 20, 0), "{bytes} bytes");
+        assert_eq!(reply.timestamps, "kernel");
+        assert!(reply.rtt_nanos.iter().all(|rtt| (1_000..1_000_000_000).contains(rtt)), "{reply:?}");
+    }
+}
+
+#[test]
+fn on_a_slow_link_the_figure_is_pings_and_the_links() {
+    let pair = Pair::new();
+    pair.throttle("20mbit");
+    // 34 fragments, 51,164 bytes with their headers, each way, less the 1600 that the bucket lets pass at once.
+    let expected = 2.0 * (51_164.0 - 1_600.0) * 8.0 / 20_000.0;
+    let ask = ProbeLatencyRequest { interval_micros: 100_000, ..latency(pair.peer(1), 50_000, 10) };
+    let reply = measure(&pair, ask).unwrap();
+    assert_eq!(reply.rtt_nanos.len(), 10);
+    let (ours, pings) = (average_millis(&reply), ping_millis(&pair, "50000"));
+    assert!((ours / expected - 1.0).abs() < 0.1, "{ours} ms, computed {expected} ms");
+    assert!((ours / pings - 1.0).abs() < 0.1, "{ours} ms, ping {pings} ms");
+}
+
+#[test]
+fn what_does_not_come_back_is_lost_and_what_nobody_hears_is_an_error() {
+    let pair = Pair::new();
+    // Requests arrive, but the way back is closed.
+    pair.namespaces[1].run(&["ip", "route", "add", "blackhole", "10.42.0.1/32"]);
+    let ask = ProbeLatencyRequest { timeout_millis: 100, ..latency(pair.peer(1), 64, 5) };
+    let reply = measure(&pair, ask.clone()).unwrap();
+    assert_eq!((reply.sent, reply.rtt_nanos.len()), (5, 0));
+    pair.namespaces[1].run(&["ip", "route", "del", "blackhole", "10.42.0.1/32"]);
+
+    pair.agents[1].signal(Signal::SIGKILL);
+    while pair.namespaces[1].run(&["ss", "-Hlun"]).contains("7413") {
+        std::thread::yield_now();
+    }
+    let status = measure(&pair, ask).unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+    assert!(status.message().contains("nothing answers on probe port 10.42.0.2:7413"), "{status}");
+}
+
+#[test]
+fn requests_out_of_bounds_name_the_field() {
+    let pair = Pair::new();
+    let good = latency(pair.peer(1), 64, 1);
+    for (ask, field) in [
+        (ProbeLatencyRequest { payload_bytes: 65_508, ..good.clone() }, "payload_bytes"),
+        (ProbeLatencyRequest { count: 0, ..good.clone() }, "count"),
+        (ProbeLatencyRequest { count: 10_001, ..good.clone() }, "count"),
+        (ProbeLatencyRequest { interval_micros: 0, ..good.clone() }, "interval_micros"),
+        (ProbeLatencyRequest { timeout_millis: 60_001, ..good.clone() }, "timeout_millis"),
+        (ProbeLatencyRequest { peer: None, ..good.clone() }, "peer"),
+        (
+            ProbeLatencyRequest {
+                peer: Some(Peer { address: "node-1".into(), ..pair.peer(1) }),
+                ..good.clone()
+            },
+            "address `node-1`",
+        ),
+    ] {
+        let status = measure(&pair, ask).unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument);
+        assert!(status.message().starts_with(field), "{status}");
+    }
+}
+
+#[test]
+fn a_caller_that_goes_away_ends_its_measurement() {
+    let pair = Pair::new();
+    let reply = pair.control(async |mut agent| {
+        let long = latency(pair.peer(1), 64, 10_000);
+        let started =
+            tokio::time::timeout(std::time::Duration::from_millis(300), agent.probe_latency(long)).await;
+        assert!(started.is_err(), "100 seconds of packets are not over yet");
+        // Would wait for the first one's end, were it still running.
+        agent.probe_latency(latency(pair.peer(1), 64, 3)).await.unwrap().into_inner()
+    });
+    assert_eq!(reply.rtt_nanos.len(), 3);
+}
+
+#[test]
+fn bandwidth_is_what_the_link_carries_and_a_deep_queue_does_not_prolong_it() {
+    let pair = Pair::new();
+    pair.throttle("10mbit");
+    for streams in [0, 4] {
+        let ask = ProbeBandwidthRequest {
+            peer: Some(pair.peer(1)),
+            duration_millis: 1_000,
+            omit_millis: 500,
+            streams,
+        };
+        let start = std::time::Instant::now();
+        let reply = pair.control(async |mut agent| agent.probe_bandwidth(ask).await.unwrap().into_inner());
+        assert!(start.elapsed().as_secs_f64() < 4.0, "{:?}", start.elapsed());
+        // 1448 bytes of payload in 1514 on the wire.
+        let expected = 10.0 * 1448.0 / 1514.0;
+        assert!((reply.mbps / expected - 1.0).abs() < 0.05, "{} Mbit/s, computed {expected}", reply.mbps);
+        assert!(reply.bytes > 1_000_000 && reply.min_rtt_nanos > 0, "{reply:?}");
+        // What the first probe left in the queue would be measured by the second.
+        std::thread::sleep(std::time::Duration::from_secs(2));
+    }
+}
+
+#[test]
+fn a_bandwidth_probe_to_an_agent_that_is_gone_names_it() {
+    let mut pair = Pair::new();
+    pair.agents.remove(1).kill();
+    let ask =
+        ProbeBandwidthRequest { peer: Some(pair.peer(1)), duration_millis: 100, omit_millis: 0, streams: 1 };
+    let status = pair.control(async |mut agent| agent.probe_bandwidth(ask).await.unwrap_err());
+    assert_eq!(status.code(), Code::Unavailable);
+    assert!(status.message().contains("node-1"), "{status}");
+}
