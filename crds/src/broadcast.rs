@@ -189,7 +189,6 @@ pub struct BroadcastNode {
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
     /// Whether it has all of it, verified.
-    #[serde(default)]
     pub verified: bool,
     /// The size over this node's own time, Mbit/s.
     #[serde(default, skip_serializing_if = "Option::is_none")]

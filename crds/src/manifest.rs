@@ -10,6 +10,7 @@ mod yaml;
 use std::{
     fmt,
     path::{Path, PathBuf},
+    sync::LazyLock,
 };
 
 use k8s_openapi::{
@@ -143,7 +144,7 @@ pub fn read(file: &Path) -> Result<Vec<Document>, ValidationErrors> {
 pub fn parse(text: &str) -> Result<Vec<Document>, ValidationErrors> {
     let parsed =
         yaml::read(text).map_err(|malformed| ValidationErrors::one(malformed.line, malformed.message))?;
-    let definitions = Definitions::new();
+    let definitions = &*DEFINITIONS;
     let (mut documents, mut errors) = (Vec::new(), Vec::new());
     for (index, document) in parsed.iter().enumerate() {
         match definitions.resource(&document.value) {
@@ -165,7 +166,10 @@ pub fn parse(text: &str) -> Result<Vec<Document>, ValidationErrors> {
     if errors.is_empty() { Ok(documents) } else { Err(ValidationErrors(errors)) }
 }
 
-/// The schemas of our kinds, made once per file.
+/// Made once: each takes longer than a manifest.
+static DEFINITIONS: LazyLock<Definitions> = LazyLock::new(Definitions::new);
+
+/// The schemas of our kinds.
 struct Definitions {
     schemas: Vec<(String, Value)>,
 }

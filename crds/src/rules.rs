@@ -31,6 +31,10 @@ pub(crate) fn check(
         .into_vec()
         .into_iter()
         .filter(|error| fits || error.kind == ErrorKind::ValidationFailure)
-        .map(|error| Problem { path: error.field_path, message: error.message })
+        // `kube-cel` leaves the dot of a root rule's `fieldPath`; the API server does not.
+        .map(|error| Problem {
+            path: error.field_path.trim_start_matches('.').to_owned(),
+            message: error.message,
+        })
         .collect()
 }

@@ -43,7 +43,7 @@ pub use status::VirtualClusterStatus;
     validation = Rule::new("size(self.metadata.name) <= 48")
         .message(Message::Expression("'must be at most 48 characters, so that suffixes fit, but has ' + string(size(self.metadata.name))".into()))
         .field_path(".metadata.name"),
-    validation = Rule::new("self.spec.groups.all(g, size(self.metadata.name) + size(g.name) + size(string(g.replicas > 0 ? g.replicas - 1 : 0)) + 2 <= 63)")
+    validation = Rule::new("size(self.metadata.name) > 48 || self.spec.groups.all(g, size(self.metadata.name) + size(g.name) + size(string(g.replicas > 0 ? g.replicas - 1 : 0)) + 2 <= 63)")
         .message("must leave room: the cluster's name, a group's name, the index and two '-' may have at most 63 characters together")
         .field_path(".metadata.name")
 )]

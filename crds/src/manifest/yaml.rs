@@ -14,6 +14,9 @@ use serde_saphyr::Spanned;
 
 use crate::schema::child;
 
+/// Up to here every integer is a double of its own.
+const MOST_EXACT: f64 = 9_007_199_254_740_992.0;
+
 /// One document.
 #[derive(Debug)]
 pub(crate) struct Parsed {
@@ -144,6 +147,10 @@ impl<'de> Visitor<'de> for NodeVisitor {
     }
 
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Node, E> {
+        // `kubectl` sends JSON, where 1.0 is written 1: an integer field takes it.
+        if value.fract() == 0.0 && value.abs() < MOST_EXACT {
+            return Ok(Node::Scalar((value as i64).into()));
+        }
         let number = Number::from_f64(value).ok_or_else(|| E::custom("numbers must be finite"))?;
         Ok(Node::Scalar(Value::Number(number)))
     }

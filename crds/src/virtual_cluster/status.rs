@@ -134,7 +134,6 @@ pub struct StagedData {
     #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub size_bytes: Option<i64>,
     /// Nodes that have all of it, verified.
-    #[serde(default)]
     #[schemars(range(min = 0, max = 16_000))]
     pub nodes_staged: i32,
     /// Sum of the nodes' rates, Mbit/s.
