@@ -1,4 +1,7 @@
 //! What the tests of nodes and fabric share.
+#![allow(dead_code, unreachable_pub, missing_docs, reason = "each test takes what it needs")]
+
+pub mod net;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
