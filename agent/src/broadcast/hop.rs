@@ -1,0 +1,463 @@
+//! How does one tree travel over one hop?
+//!
+//! An [`Outlet`] yields the log of a feed in order, from the ring or, for a reader that fell behind, from where chunks are
+//! stored. [`push`] sends it to a child, with the chunks that the child asks for again in between.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use gridcast_proto::v1::relay_client::RelayClient;
+use gridcast_proto::v1::{self, push_ack::Ack, push_message::Message};
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::{Channel, Endpoint};
+
+use super::counters::Counters;
+use super::dataset::Dataset;
+use super::failure::{Failure, Fault, blocking};
+use super::feed::{Cursor, Feed, Item, Step};
+use super::ledger::Ledger;
+use super::origin::{OpenFile, Shelf};
+use super::wire::message;
+use super::{HOP_GRACE, MAX_FRAME_BYTES, STREAM_WINDOW_BYTES};
+use crate::tls::Identity;
+
+/// What a reader that fell behind reads at a time.
+const SLICE_BYTES: u32 = 256 << 10;
+/// Messages between a hop and its HTTP/2 stream.
+const QUEUE_MESSAGES: usize = 4;
+/// A child may have asked for this many chunks at once; more is not a corrupted chunk but a broken child.
+const MAX_RESENDS: usize = 1024;
+/// Connecting to a child is tried this often: its agent answers from its first moment on, so more is of no use.
+const CONNECT_ATTEMPTS: u32 = 3;
+const CONNECT_PAUSE: Duration = Duration::from_millis(300);
+
+/// The messages that carry the entries, as they arrive.
+#[derive(Debug)]
+pub(crate) struct EntryLog {
+    inner: Mutex<Entries>,
+    grown: watch::Sender<()>,
+}
+
+#[derive(Debug, Default)]
+struct Entries {
+    messages: Vec<v1::Entries>,
+    complete: bool,
+    readers: usize,
+}
+
+impl EntryLog {
+    /// A log that is emptied when `readers` have read it to its end.
+    pub(crate) fn new(readers: usize) -> Self {
+        Self { inner: Mutex::new(Entries { readers, ..Entries::default() }), grown: watch::Sender::new(()) }
+    }
+
+    pub(crate) fn push(&self, entries: v1::Entries) {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.complete |= entries.last;
+        if inner.readers > 0 {
+            inner.messages.push(entries);
+        }
+        drop(inner);
+        self.grown.send_replace(());
+    }
+
+    /// Message number `index`; none behind the last.
+    async fn get(&self, index: usize) -> Option<v1::Entries> {
+        let mut grown = self.grown.subscribe();
+        loop {
+            grown.mark_unchanged();
+            {
+                let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(entries) = inner.messages.get(index) {
+                    return Some(entries.clone());
+                }
+                if inner.complete {
+                    inner.readers = inner.readers.saturating_sub(1);
+                    if inner.readers == 0 {
+                        inner.messages = Vec::new();
+                    }
+                    return None;
+                }
+            }
+            grown.changed().await.ok()?;
+        }
+    }
+}
+
+/// What a hop needs of the node it starts from.
+#[derive(Clone, Debug)]
+pub(crate) struct Supply {
+    pub(crate) feed: Arc<Feed>,
+    pub(crate) entries: Arc<EntryLog>,
+    pub(crate) dataset: watch::Receiver<Option<Arc<Dataset>>>,
+    pub(crate) shelf: Arc<OnceLock<Arc<dyn Shelf>>>,
+    pub(crate) seal: watch::Receiver<Option<v1::Seal>>,
+    pub(crate) counters: Arc<Counters>,
+}
+
+/// Reads a feed from its beginning to its end.
+#[derive(Debug)]
+pub(crate) struct Outlet {
+    supply: Supply,
+    cursor: Cursor,
+    open: OpenFile,
+    grown: watch::Receiver<()>,
+    /// Read from the shelf and not yet taken.
+    pending: VecDeque<Item>,
+}
+
+impl Outlet {
+    /// Begins to read now: readers are counted in the order in which they begin.
+    pub(crate) fn new(supply: Supply) -> Self {
+        let cursor = supply.feed.subscribe();
+        let grown = supply.feed.grown();
+        Self { supply, cursor, open: OpenFile::default(), grown, pending: VecDeque::new() }
+    }
+
+    /// The next message; none when the feed has closed.
+    ///
+    /// May be dropped while it waits: the position moves only together with what is returned or kept.
+    pub(crate) async fn next(&mut self) -> Result<Option<Item>, Failure> {
+        loop {
+            if let Some(item) = self.pending.pop_front() {
+                return Ok(Some(item));
+            }
+            self.grown.mark_unchanged();
+            match self.supply.feed.step(&mut self.cursor) {
+                Step::Item(item) => return Ok(Some(item)),
+                Step::Closed => return Ok(None),
+                Step::Wait => self.changed().await?,
+                Step::Behind { chunk, offset } => self.catch_up(chunk, offset).await?,
+            }
+        }
+    }
+
+    /// Whether the next message begins a chunk.
+    fn is_between_chunks(&self) -> bool {
+        self.pending.is_empty() && self.cursor.is_between_chunks()
+    }
+
+    async fn changed(&mut self) -> Result<(), Failure> {
+        self.grown.changed().await.map_err(|_| Failure::Cancelled)
+    }
+
+    async fn catch_up(&mut self, chunk: u64, offset: u32) -> Result<(), Failure> {
+        let dataset = dataset(&mut self.supply.dataset).await?;
+        wait_for(&dataset.ledger, chunk).await?;
+        let items = self.read(&dataset, chunk, offset).await?;
+        for item in items {
+            match &item {
+                Item::Data { payload, .. } => {
+                    self.supply.feed.advance(&mut self.cursor, payload.len() as u32);
+                }
+                Item::End { .. } => self.supply.feed.advance_chunk(&mut self.cursor),
+            }
+            self.pending.push_back(item);
+        }
+        Ok(())
+    }
+
+    /// A slice of a stored chunk; with its end, where the slice reaches it.
+    async fn read(&mut self, dataset: &Dataset, chunk: u64, offset: u32) -> Result<Vec<Item>, Failure> {
+        let shelf = self.supply.shelf.get().cloned();
+        let shelf = shelf.ok_or_else(|| Failure::Internal { detail: "nothing is stored yet".to_owned() })?;
+        let mut open = std::mem::take(&mut self.open);
+        let (parts, open) = blocking(move || {
+            let parts = shelf.read(&mut open, chunk, offset, SLICE_BYTES)?;
+            Ok((parts, open))
+        })
+        .await?;
+        self.open = open;
+        let mut at = offset;
+        let mut items = Vec::with_capacity(parts.len() + 1);
+        for payload in parts {
+            let length = payload.len() as u32;
+            items.push(Item::Data { chunk, offset: at, payload });
+            at += length;
+        }
+        self.supply.counters.count_from_store(u64::from(at - offset));
+        if Some(at) == dataset.layout.chunk_length(chunk) {
+            let hash = dataset.ledger.hash(chunk);
+            let hash =
+                hash.ok_or_else(|| Failure::Internal { detail: "a stored chunk has no hash".to_owned() })?;
+            items.push(Item::End { chunk, hash });
+        }
+        Ok(items)
+    }
+}
+
+/// The dataset, when its entries are complete.
+pub(crate) async fn dataset(
+    known: &mut watch::Receiver<Option<Arc<Dataset>>>,
+) -> Result<Arc<Dataset>, Failure> {
+    let known = known.wait_for(Option::is_some).await.map_err(|_| Failure::Cancelled)?;
+    known.clone().ok_or(Failure::Cancelled)
+}
+
+async fn wait_for(ledger: &Ledger, chunk: u64) -> Result<(), Failure> {
+    let mut progress = ledger.watch();
+    loop {
+        progress.mark_unchanged();
+        if ledger.has(chunk) {
+            return Ok(());
+        }
+        progress.changed().await.map_err(|_| Failure::Cancelled)?;
+    }
+}
+
+/// Chunks that the child asked for again.
+#[derive(Debug)]
+struct Resends {
+    chunks: Mutex<VecDeque<u64>>,
+    grown: watch::Sender<()>,
+}
+
+impl Resends {
+    fn new() -> Self {
+        Self { chunks: Mutex::default(), grown: watch::Sender::new(()) }
+    }
+
+    fn ask(&self, chunk: u64) -> Result<(), Failure> {
+        let mut chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
+        if chunks.len() >= MAX_RESENDS {
+            return Err(Failure::corrupt(format!("a child asked for {MAX_RESENDS} chunks again")));
+        }
+        chunks.push_back(chunk);
+        drop(chunks);
+        self.grown.send_replace(());
+        Ok(())
+    }
+
+    /// The next one that is here.
+    async fn next(&self, ledger: &Ledger) -> Result<u64, Failure> {
+        let mut grown = self.grown.subscribe();
+        let mut progress = ledger.watch();
+        loop {
+            grown.mark_unchanged();
+            progress.mark_unchanged();
+            {
+                let mut chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(at) = chunks.iter().position(|&chunk| ledger.has(chunk)) {
+                    return chunks.remove(at).ok_or(Failure::Cancelled);
+                }
+            }
+            tokio::select! {
+                changed = grown.changed() => changed.map_err(|_| Failure::Cancelled)?,
+                changed = progress.changed() => changed.map_err(|_| Failure::Cancelled)?,
+            }
+        }
+    }
+}
+
+/// One hop of one tree.
+#[derive(Clone, Debug)]
+pub(crate) struct Hop {
+    pub(crate) id: String,
+    pub(crate) tree: usize,
+    pub(crate) from: String,
+    pub(crate) child: v1::Peer,
+    pub(crate) identity: Identity,
+}
+
+/// Carries the feed that `outlet` reads to the child. Returns when the child has everything, or the fault: that of the child
+/// only after [`HOP_GRACE`], so that whoever is really gone is named first.
+pub(crate) async fn push(hop: Hop, outlet: Outlet) -> Result<(), Fault> {
+    let (node, failure) = match run(&hop, outlet).await {
+        Ok(()) => return Ok(()),
+        Err(HopError::Here(failure)) => (hop.from.as_str(), failure),
+        Err(HopError::Child(detail)) => {
+            tracing::debug!(child = hop.child.name, tree = hop.tree, detail, "lost a child");
+            tokio::time::sleep(HOP_GRACE).await;
+            (hop.child.name.as_str(), Failure::lost(format!("{} lost it: {detail}", hop.from)))
+        }
+    };
+    Err(Fault::new(node, &failure))
+}
+
+enum HopError {
+    Here(Failure),
+    Child(String),
+}
+
+async fn run(hop: &Hop, outlet: Outlet) -> Result<(), HopError> {
+    let endpoint = endpoint(&hop.identity, &hop.child).map_err(HopError::Here)?;
+    let channel = connect(&endpoint).await.map_err(HopError::Child)?;
+    tracing::debug!(child = hop.child.name, tree = hop.tree, "connected");
+    let (queue, messages) = mpsc::channel(QUEUE_MESSAGES);
+    let resends = Resends::new();
+    // The child answers the call when it knows the broadcast; messages already travel.
+    let acks = async {
+        let call = RelayClient::new(channel).push(ReceiverStream::new(messages)).await;
+        let mut acks = call.map_err(|status| HopError::Child(explain(&status)))?.into_inner();
+        loop {
+            let ack = acks.message().await.map_err(|status| HopError::Child(explain(&status)))?;
+            match ack.and_then(|ack| ack.ack) {
+                Some(Ack::Done(_)) => return Ok(()),
+                Some(Ack::Resend(v1::Resend { chunk })) => resends.ask(chunk).map_err(HopError::Here)?,
+                Some(Ack::Error(error)) => return Err(HopError::Child(error.message)),
+                Some(Ack::Position(position)) => {
+                    tracing::trace!(child = hop.child.name, tree = hop.tree, position.chunks, "stored");
+                }
+                Some(Ack::Ready(_)) => {}
+                None => return Err(HopError::Child("it ended the call early".to_owned())),
+            }
+        }
+    };
+    tokio::select! {
+        done = acks => done,
+        failure = pump(hop, outlet, &queue, &resends) => Err(HopError::Here(failure)),
+    }
+}
+
+/// Sends everything; ends only with a failure of this node. Whether all arrived is for the child to say.
+async fn pump(
+    hop: &Hop,
+    outlet: Outlet,
+    queue: &mpsc::Sender<v1::PushMessage>,
+    resends: &Resends,
+) -> Failure {
+    match try_pump(hop, outlet, queue, resends).await {
+        // The call has ended: its acknowledgements say why.
+        Ok(()) => std::future::pending().await,
+        Err(failure) => failure,
+    }
+}
+
+async fn try_pump(
+    hop: &Hop,
+    mut outlet: Outlet,
+    queue: &mpsc::Sender<v1::PushMessage>,
+    resends: &Resends,
+) -> Result<(), Failure> {
+    let open = v1::PushOpen {
+        id: hop.id.clone(),
+        tree: hop.tree as u32,
+        from: hop.from.clone(),
+        single_file: false,
+    };
+    let mut messages = 0;
+    let mut next = Some(Message::Open(open));
+    while let Some(content) = next {
+        if queue.send(message(content)).await.is_err() {
+            return Ok(());
+        }
+        next = outlet.supply.entries.get(messages).await.map(Message::Entries);
+        messages += 1;
+    }
+    let dataset = dataset(&mut outlet.supply.dataset).await?;
+    let mut seal = Some(outlet.supply.seal.clone());
+    let mut closed = false;
+    loop {
+        let between = outlet.is_between_chunks();
+        let content = tokio::select! {
+            biased;
+            chunk = resends.next(&dataset.ledger), if between => {
+                if !resend(&mut outlet, &dataset, chunk?, queue).await? {
+                    return Ok(());
+                }
+                continue;
+            }
+            item = outlet.next(), if !closed => match item? {
+                Some(item) => wire_item(item),
+                None => {
+                    closed = true;
+                    continue;
+                }
+            },
+            sealed = wait_seal(seal.as_mut()), if closed && seal.is_some() => {
+                seal = None;
+                Message::Seal(sealed?)
+            }
+        };
+        if queue.send(message(content)).await.is_err() {
+            return Ok(());
+        }
+    }
+}
+
+async fn wait_seal(seal: Option<&mut watch::Receiver<Option<v1::Seal>>>) -> Result<v1::Seal, Failure> {
+    let seal = seal.ok_or(Failure::Cancelled)?.wait_for(Option::is_some).await;
+    seal.map_err(|_| Failure::Cancelled)?.clone().ok_or(Failure::Cancelled)
+}
+
+/// Sends a whole chunk from where it is stored; false when the call has ended.
+async fn resend(
+    outlet: &mut Outlet,
+    dataset: &Dataset,
+    chunk: u64,
+    queue: &mpsc::Sender<v1::PushMessage>,
+) -> Result<bool, Failure> {
+    outlet.supply.counters.count_resent();
+    let mut offset = 0;
+    loop {
+        for item in outlet.read(dataset, chunk, offset).await? {
+            let is_end = matches!(item, Item::End { .. });
+            if let Item::Data { payload, .. } = &item {
+                offset += payload.len() as u32;
+            }
+            if queue.send(message(wire_item(item))).await.is_err() {
+                return Ok(false);
+            }
+            if is_end {
+                return Ok(true);
+            }
+        }
+    }
+}
+
+/// A message of the log on the wire.
+pub(crate) fn wire_item(item: Item) -> Message {
+    match item {
+        Item::Data { chunk, offset, payload } => Message::Data(v1::Data { chunk, offset, payload }),
+        Item::End { chunk, hash } => {
+            Message::ChunkEnd(v1::ChunkEnd { chunk, blake3: Bytes::copy_from_slice(hash.as_bytes()) })
+        }
+    }
+}
+
+/// The endpoint of a peer with what bulk data needs. Signs of life are asked for often enough that a peer which vanished is
+/// noticed well within [`HOP_GRACE`].
+pub(crate) fn endpoint(identity: &Identity, peer: &v1::Peer) -> Result<Endpoint, Failure> {
+    let endpoint = identity.endpoint(peer).map_err(|error| Failure::invalid(error.to_string()))?;
+    Ok(endpoint
+        .http2_keep_alive_interval(Duration::from_secs(4))
+        .keep_alive_timeout(Duration::from_secs(6))
+        .connect_timeout(Duration::from_secs(5))
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .max_frame_size(MAX_FRAME_BYTES))
+}
+
+/// Connects, and says in the end why it could not.
+pub(crate) async fn connect(endpoint: &Endpoint) -> Result<Channel, String> {
+    let mut attempt = 1;
+    loop {
+        match endpoint.connect().await {
+            Ok(channel) => return Ok(channel),
+            Err(error) if attempt >= CONNECT_ATTEMPTS => return Err(causes(&error)),
+            Err(_) => {}
+        }
+        attempt += 1;
+        tokio::time::sleep(CONNECT_PAUSE).await;
+    }
+}
+
+/// A status for people, with what is behind it.
+pub(crate) fn explain(status: &tonic::Status) -> String {
+    match std::error::Error::source(status) {
+        Some(source) => format!("{}: {}", status.message(), causes(source)),
+        None => status.message().to_owned(),
+    }
+}
+
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}

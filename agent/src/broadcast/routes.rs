@@ -1,0 +1,156 @@
+//! Who sends to whom, and is the plan one that this agent can carry out?
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gridcast_proto::v1;
+
+use super::failure::Failure;
+
+/// Most trees of a plan: each costs every node a connection and memory.
+const MAX_TREES: usize = 64;
+
+/// A plan that was checked: every tree is an out-tree from the source, and one reaches every member.
+#[derive(Clone, Debug)]
+pub(crate) struct Routes {
+    peers: BTreeMap<String, v1::Peer>,
+    trees: Vec<Vec<v1::Hop>>,
+}
+
+impl Routes {
+    /// Checks `plan` among `peers`, the source included.
+    pub(crate) fn new(plan: &v1::Plan, source: &str, peers: &[v1::Peer]) -> Result<Self, Failure> {
+        let mut known = BTreeMap::new();
+        for peer in peers {
+            if known.insert(peer.name.clone(), peer.clone()).is_some() {
+                return Err(Failure::invalid(format!("member {} is listed twice; list it once", peer.name)));
+            }
+        }
+        if !known.contains_key(source) {
+            return Err(Failure::invalid(format!("the source {source} is not among the peers")));
+        }
+        if plan.trees.len() > MAX_TREES {
+            return Err(Failure::invalid(format!(
+                "a plan of {} trees; plan at most {MAX_TREES}",
+                plan.trees.len()
+            )));
+        }
+        let mut widest = 0;
+        for (index, tree) in plan.trees.iter().enumerate() {
+            widest = widest.max(check_tree(index, &tree.hops, source, &known)?);
+        }
+        if widest + 1 < known.len() {
+            return Err(Failure::invalid("no tree of the plan reaches every member; plan nested trees"));
+        }
+        Ok(Self { peers: known, trees: plan.trees.iter().map(|tree| tree.hops.clone()).collect() })
+    }
+
+    /// Number of trees.
+    pub(crate) fn trees(&self) -> usize {
+        self.trees.len()
+    }
+
+    /// Members that `tree` reaches.
+    pub(crate) fn reach(&self, tree: usize) -> usize {
+        self.trees[tree].len()
+    }
+
+    /// To whom `node` sends in `tree`.
+    pub(crate) fn children(&self, tree: usize, node: &str) -> Vec<v1::Peer> {
+        let to = |hop: &v1::Hop| self.peers.get(&hop.to).cloned();
+        self.trees[tree].iter().filter(|hop| hop.from == node).filter_map(to).collect()
+    }
+
+    /// From whom `node` receives in `tree`; none where the tree does not reach it.
+    pub(crate) fn parent(&self, tree: usize, node: &str) -> Option<&str> {
+        self.trees.get(tree)?.iter().find(|hop| hop.to == node).map(|hop| hop.from.as_str())
+    }
+}
+
+/// The number of nodes that the tree reaches besides the source.
+fn check_tree(
+    index: usize,
+    hops: &[v1::Hop],
+    source: &str,
+    known: &BTreeMap<String, v1::Peer>,
+) -> Result<usize, Failure> {
+    let mut parents = BTreeMap::new();
+    for hop in hops {
+        for name in [&hop.from, &hop.to] {
+            if !known.contains_key(name) {
+                return Err(Failure::invalid(format!("tree {index} names {name}, which is not a member")));
+            }
+        }
+        if hop.to == source || parents.insert(hop.to.as_str(), hop.from.as_str()).is_some() {
+            return Err(Failure::invalid(format!("tree {index} has two ways to {}; plan one", hop.to)));
+        }
+    }
+    // Each node has one parent: it is a tree from the source if every way up ends there. Nodes known to be fine are
+    // remembered, so that a chain of n costs n steps.
+    let mut rooted = BTreeSet::from([source]);
+    for &start in parents.keys() {
+        let mut way = Vec::new();
+        let mut at = start;
+        while !rooted.contains(at) {
+            way.push(at);
+            match parents.get(at) {
+                Some(&parent) if way.len() <= parents.len() => at = parent,
+                _ => {
+                    return Err(Failure::invalid(format!(
+                        "tree {index} does not lead from the source to {start}"
+                    )));
+                }
+            }
+        }
+        rooted.extend(way);
+    }
+    Ok(parents.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peers(names: &[&str]) -> Vec<v1::Peer> {
+        names
+            .iter()
+            .map(|name| v1::Peer { name: (*name).to_owned(), address: "127.0.0.1".to_owned(), port: 1 })
+            .collect()
+    }
+
+    fn plan(trees: &[&[(&str, &str)]]) -> v1::Plan {
+        let hop = |&(from, to): &(&str, &str)| v1::Hop { from: from.to_owned(), to: to.to_owned() };
+        v1::Plan {
+            strategy: "test".to_owned(),
+            trees: trees
+                .iter()
+                .map(|hops| v1::Tree { rate_mbps: 1.0, hops: hops.iter().map(hop).collect() })
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn a_tree_knows_parents_and_children() {
+        let plan = plan(&[&[("s", "a"), ("a", "b"), ("a", "c")], &[("s", "a")]]);
+        let routes = Routes::new(&plan, "s", &peers(&["s", "a", "b", "c"])).unwrap();
+        let children: Vec<String> = routes.children(0, "a").into_iter().map(|peer| peer.name).collect();
+        assert_eq!(children, ["b", "c"]);
+        assert!(routes.children(1, "a").is_empty());
+        assert_eq!(routes.parent(0, "c"), Some("a"));
+        assert_eq!(routes.parent(1, "c"), None);
+        assert_eq!((routes.trees(), routes.reach(0), routes.reach(1)), (2, 3, 1));
+    }
+
+    #[test]
+    fn what_is_no_tree_is_refused() {
+        let refused = |trees: &[&[(&str, &str)]]| {
+            Routes::new(&plan(trees), "s", &peers(&["s", "a", "b"])).unwrap_err().to_string()
+        };
+        assert!(refused(&[&[("s", "a")]]).contains("no tree"));
+        assert!(refused(&[]).contains("no tree"));
+        assert!(refused(&[&[("s", "a"), ("s", "x")]]).contains("names x"));
+        assert!(refused(&[&[("s", "a"), ("b", "a")]]).contains("two ways to a"));
+        assert!(refused(&[&[("a", "b"), ("b", "a")]]).contains("does not lead"));
+        assert!(refused(&[&[("s", "a"), ("b", "b")]]).contains("does not lead"));
+        assert!(refused(&[&[("s", "a"), ("a", "s")]]).contains("two ways to s"));
+    }
+}
