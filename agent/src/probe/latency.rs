@@ -23,7 +23,7 @@ use super::{CANCEL_CHECK, Cancelled, ProbeError, bounded_millis};
 
 const MAX_COUNT: u32 = 10_000;
 const MIN_INTERVAL_MICROS: u32 = 100;
-const MAX_TOTAL: Duration = Duration::from_secs(600);
+const MAX_TOTAL: Duration = Duration::from_mins(10);
 const MAX_TIMEOUT_MILLIS: u32 = 60_000;
 /// A kernel interval lies within the process's own around it; what exceeds it by more was torn by a clock step.
 const CLOCK_TOLERANCE: Duration = Duration::from_micros(200);

@@ -200,7 +200,8 @@ impl Reply {
 }
 
 fn check_error(error: u16) -> Result<(), Malformed> {
-    if error & 0xFF == 0 { Err(Malformed::ErrorEstimate) } else { Ok(()) }
+    let multiplier = error.to_be_bytes()[1];
+    if multiplier == 0 { Err(Malformed::ErrorEstimate) } else { Ok(()) }
 }
 
 fn bytes_at<const N: usize>(packet: &[u8], offset: usize) -> [u8; N] {

@@ -1,5 +1,8 @@
 //! Real agents in network namespaces of their own. Needs root, `ip` and `tc`; leaves nothing.
 
+// What fails here fails the test, also where it is not written in the test's own function.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 mod nodes;
 mod probes;
 mod settings;

@@ -202,9 +202,14 @@ impl Pair {
 
     /// Both directions of the link at this rate, with a queue that takes megabytes.
     pub fn throttle(&self, rate: &str) {
+        self.throttle_with(rate, "1600");
+    }
+
+    /// The same with a larger bucket: this kernel's timers cannot refill a small one fast enough above 20 Mbit/s.
+    pub fn throttle_with(&self, rate: &str, burst: &str) {
         for namespace in &self.namespaces {
             namespace.run(&[
-                "tc", "qdisc", "replace", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "1600",
+                "tc", "qdisc", "replace", "dev", "eth0", "root", "tbf", "rate", rate, "burst", burst,
                 "limit", "8000000",
             ]);
         }

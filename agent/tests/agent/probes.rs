@@ -146,3 +146,44 @@ fn a_bandwidth_probe_to_an_agent_that_is_gone_names_it() {
     assert_eq!(status.code(), Code::Unavailable);
     assert!(status.message().contains("node-1"), "{status}");
 }
+
+/// Not a test but a table, for whoever doubts the figures:
+/// `cargo test -p gridcast-agent --test agent -- --ignored --nocapture beside_ping`.
+#[test]
+#[ignore = "prints figures, asserts nothing"]
+fn figures_beside_ping() {
+    let pair = Pair::new();
+    for rate in [None, Some("1gbit"), Some("100mbit")] {
+        if let Some(rate) = rate {
+            pair.throttle(rate);
+        }
+        for bytes in [64, 50_000] {
+            let reply = measure(&pair, latency(pair.peer(1), bytes, 200)).unwrap();
+            let millis: Vec<f64> = reply.rtt_nanos.iter().map(|nanos| *nanos as f64 / 1e6).collect();
+            let average = average_millis(&reply);
+            let square = millis.iter().map(|rtt| rtt * rtt).sum::<f64>() / millis.len() as f64;
+            let least = millis.iter().copied().fold(f64::INFINITY, f64::min);
+            let most = millis.iter().copied().fold(0.0, f64::max);
+            let mdev = (square - average * average).max(0.0).sqrt();
+            let size = bytes.to_string();
+            let ping = ["ping", "-q", "-c", "200", "-i", "0.01", "-s", &size, "10.42.0.2"];
+            let ping = pair.namespaces[0].run(&ping);
+            let ping = ping.lines().last().unwrap_or_default();
+            println!(
+                "{} {bytes} B, {}: {least:.3}/{average:.3}/{most:.3}/{mdev:.3} ms; ping {ping}",
+                rate.unwrap_or("veth"),
+                reply.timestamps
+            );
+        }
+    }
+    for streams in [1, 4] {
+        let ask = ProbeBandwidthRequest {
+            peer: Some(pair.peer(1)),
+            duration_millis: 2_000,
+            omit_millis: 500,
+            streams,
+        };
+        let reply = pair.control(async |mut agent| agent.probe_bandwidth(ask).await.unwrap().into_inner());
+        println!("100mbit, {streams} streams: {reply:?}");
+    }
+}
