@@ -24,11 +24,17 @@ const OF_THE_HOST: &[&str] = &[
     ENV_SOCKET,
 ];
 
-/// Say *which* process of an MPI job the sender is. A daemon started from within another must not take itself for it.
+/// Say *which* process of an MPI job the sender is (as seen in daemons and ranks of Open MPI 4.1). A daemon started from within another must not take itself for it.
 const OF_THE_PROCESS: &[&str] = &[
     "OMPI_COMM_WORLD_",
     "OMPI_MCA_ess",
+    "OMPI_MCA_orte_app_num",
     "OMPI_MCA_orte_ess_",
+    "OMPI_MCA_orte_hnp_uri",
+    "OMPI_MCA_orte_jobfam_session_dir",
+    "OMPI_MCA_orte_local_daemon_uri",
+    "OMPI_MCA_orte_parent_uri",
+    "OMPI_MCA_orte_top_session_dir",
     "OMPI_MCA_initial_wdir",
     "OMPI_APP_CTX_NUM_PROCS",
     "OMPI_FIRST_RANKS",

@@ -5,6 +5,7 @@
 //! environment and the working directory come along.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -86,12 +87,13 @@ async fn execute(settings: &Settings, command: &RemoteCommand) -> Result<u8, Rem
     let location = Hosts::locate_in(&settings.hosts, &command.host)?;
     let identity = Identity::load(&settings.keys)?;
     let mut signals = Signals::new().map_err(RemoteError::Local)?;
+    let address = SocketAddr::new(location.address, settings.port);
     let connected = connection::connect(&identity, &location, settings.port);
     let client = tokio::select! {
         client = connected => client?,
         signal = signals.next() => return Ok(killed_by(signal)),
     };
-    let call = Call { client, signals, read_stdin: !command.no_stdin, port: settings.port };
+    let call = Call { client, signals, read_stdin: !command.no_stdin, address };
     attempts(call, command).await
 }
 
@@ -147,7 +149,7 @@ struct Call {
     client: StarterClient<Channel>,
     signals: Signals,
     read_stdin: bool,
-    port: u16,
+    address: SocketAddr,
 }
 
 impl Call {
@@ -158,10 +160,10 @@ impl Call {
         let (requests, outgoing) = connection::requests(REQUESTS_IN_FLIGHT);
         let first = ExecRequest { request: Some(Request::Start(start)) };
         requests.bulk.try_send(first).map_err(|_| RemoteError::Lost { started: false })?;
-        let (mut client, read_stdin, port) = (self.client.clone(), self.read_stdin, self.port);
+        let (mut client, read_stdin, address) = (self.client.clone(), self.read_stdin, self.address);
         let answers = async {
             let replies =
-                client.exec(outgoing).await.map_err(|status| RemoteError::refused(&status, port))?;
+                client.exec(outgoing).await.map_err(|status| RemoteError::refused(&status, address))?;
             show(replies.into_inner(), requests.bulk, read_stdin, &started).await
         };
         // Both at once: output that nobody reads must not keep signals away.
@@ -181,8 +183,7 @@ async fn show(
 ) -> Result<Outcome, RemoteError> {
     let mut bulk = Some(bulk);
     loop {
-        let reply =
-            replies.message().await.map_err(|status| RemoteError::broken(&status, *started.borrow()))?;
+        let reply = replies.message().await.map_err(|_| RemoteError::Lost { started: *started.borrow() })?;
         match reply.and_then(|reply| reply.reply) {
             Some(Reply::Started(_)) => {
                 started.send_replace(true);

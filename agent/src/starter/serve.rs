@@ -237,6 +237,10 @@ fn reports_server(
     ranks: Arc<Ranks>,
 ) -> Result<impl Future<Output = ServerEnd<tonic::transport::Error>> + use<>, ServeError> {
     let failed = |source| ServeError::Socket { path: socket.to_owned(), source };
+    // A file that nobody listens on is left over from a starter that was killed.
+    if std::os::unix::net::UnixStream::connect(socket).is_ok() {
+        return Err(failed(io::ErrorKind::AddrInUse.into()));
+    }
     match std::fs::remove_file(socket) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
         _ => {}

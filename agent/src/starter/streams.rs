@@ -117,7 +117,7 @@ mod tests {
         let (replies, mut received) = mpsc::channel(REPLIES_IN_FLIGHT);
         let (end, ended) = watch::channel(false);
         let task = tokio::spawn(carry(pipe, Output::Stdout, replies, ended));
-        writer.write_all(&[7; 300_000]).await.unwrap();
+        writer.write_all(&vec![7; 300_000]).await.unwrap();
         end.send(true).unwrap();
         let mut total = 0;
         while let Some(reply) = received.recv().await {
@@ -141,7 +141,7 @@ mod tests {
         let (end, ended) = watch::channel(false);
         end.send(true).unwrap();
         let daemon = tokio::spawn(async move {
-            while writer.write_all(&[0; 40_000]).await.is_ok() {
+            while writer.write_all(&vec![0; 40_000]).await.is_ok() {
                 tokio::time::sleep(QUIET / 5).await;
             }
         });

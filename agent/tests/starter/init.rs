@@ -7,7 +7,7 @@ use gridcast_proto::v1::exec_request::Request;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::support::{Call, Cluster, eventually, outcome, run, start, text};
+use crate::support::{Call, Cluster, PROGRAM, eventually, outcome, run, start, text};
 
 const AS_INIT: &[&str] = &["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"];
 
@@ -98,6 +98,13 @@ fn a_starter_that_cannot_serve_says_why() {
     };
     let taken = fails(&mut cluster.serve(1, &[]));
     assert!(taken.contains("h1: PortBusy") && taken.contains(&cluster.address(1).to_string()), "{taken}");
+    let socket = cluster.socket(1);
+    let mut elsewhere = Command::new(PROGRAM);
+    elsewhere.args(["serve", "--name", "h1", "--listen", "127.0.0.1:0", "--keys"]).arg(cluster.keys(1));
+    elsewhere.arg("--socket").arg(&socket);
+    let taken = fails(&mut elsewhere);
+    assert!(taken.contains("SocketFailed") && taken.contains(socket.to_str().unwrap()), "{taken}");
+    assert!(socket.exists(), "the first one's socket is left alone");
     let keys = fails(&mut cluster.serve(2, &[]));
     assert!(keys.contains("keys-h2/ca.pem") && keys.contains("KeysUnreadable"), "{keys}");
 }

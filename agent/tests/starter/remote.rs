@@ -211,7 +211,7 @@ fn a_killed_remote_shell_takes_the_command_along() {
 fn many_at_once() {
     let cluster = Cluster::new(2);
     let spawn = |n: u32| {
-        let host = if n % 2 == 0 { "h1" } else { "h2" };
+        let host = if n.is_multiple_of(2) { "h1" } else { "h2" };
         let script = format!("echo {n}; sleep 0.2; exit {n}");
         cluster.exec(&["-x", host, &script]).stdout(Stdio::piped()).spawn().unwrap()
     };

@@ -1,5 +1,6 @@
 //! Keys, starters and callers for the tests. Everything ends with the value that stands for it.
 
+use std::fmt::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -17,18 +18,18 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 use tonic::transport::Channel;
 
-pub const PROGRAM: &str = env!("CARGO_BIN_EXE_gridcast-starter");
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_gridcast-starter");
 /// Far more than anything here takes, for a machine that is shared.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The authority of one run.
-pub struct Authority {
+pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
 }
 
 impl Authority {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let key = KeyPair::generate().unwrap();
         let mut parameters = CertificateParams::default();
         parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -37,7 +38,7 @@ impl Authority {
     }
 
     /// Writes a key directory made out to `name`.
-    pub fn keys(&self, directory: &Path, name: &str) {
+    pub(crate) fn keys(&self, directory: &Path, name: &str) {
         let key = KeyPair::generate().unwrap();
         let parameters = CertificateParams::new(vec![name.to_owned()]).unwrap();
         let certificate = parameters.signed_by(&key, &self.issuer).unwrap();
@@ -49,16 +50,16 @@ impl Authority {
 }
 
 /// Nodes h1, h2, … at 127.0.0.1, 127.0.0.2, …, all starters on one port, each with its own keys.
-pub struct Cluster {
-    pub root: TempDir,
-    pub authority: Authority,
-    pub port: u16,
+pub(crate) struct Cluster {
+    pub(crate) root: TempDir,
+    pub(crate) authority: Authority,
+    pub(crate) port: u16,
     nodes: Vec<Node>,
 }
 
-pub struct Node {
-    pub name: String,
-    pub process: Child,
+pub(crate) struct Node {
+    pub(crate) name: String,
+    pub(crate) process: Child,
 }
 
 impl Drop for Node {
@@ -75,7 +76,7 @@ impl Drop for Node {
 }
 
 impl Cluster {
-    pub fn new(size: u8) -> Self {
+    pub(crate) fn new(size: u8) -> Self {
         let mut cluster = Self::empty(size);
         for index in 1..=size {
             let mut command = cluster.serve(index, &[]);
@@ -85,7 +86,7 @@ impl Cluster {
     }
 
     /// Keys and names, but nothing runs.
-    pub fn empty(size: u8) -> Self {
+    pub(crate) fn empty(size: u8) -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let root = tempfile::tempdir().unwrap();
         // The test of another user's rank reaches the socket through it.
@@ -95,35 +96,35 @@ impl Cluster {
         let mut hosts = String::from("127.0.0.1 localhost\n127.0.0.99 nobody\n");
         for index in 1..=size {
             cluster.authority.keys(&cluster.keys(index), &format!("h{index}"));
-            hosts += &format!("127.0.0.{index} h{index} # a node\n");
+            writeln!(hosts, "127.0.0.{index} h{index} # a node").unwrap();
         }
         cluster.authority.keys(&cluster.path("controller"), "controller");
         std::fs::write(cluster.hosts(), hosts).unwrap();
         cluster
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.root.path().join(name)
     }
 
-    pub fn keys(&self, index: u8) -> PathBuf {
+    pub(crate) fn keys(&self, index: u8) -> PathBuf {
         self.path(&format!("keys-h{index}"))
     }
 
-    pub fn hosts(&self) -> PathBuf {
+    pub(crate) fn hosts(&self) -> PathBuf {
         self.path("hosts")
     }
 
-    pub fn socket(&self, index: u8) -> PathBuf {
+    pub(crate) fn socket(&self, index: u8) -> PathBuf {
         self.path(&format!("ranks-h{index}.sock"))
     }
 
-    pub fn address(&self, index: u8) -> SocketAddr {
+    pub(crate) fn address(&self, index: u8) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, index], self.port))
     }
 
     /// `gridcast-starter serve` for a node, behind a prefix such as `unshare -pf`.
-    pub fn serve(&self, index: u8, prefix: &[&str]) -> Command {
+    pub(crate) fn serve(&self, index: u8, prefix: &[&str]) -> Command {
         let mut line: Vec<&str> = prefix.to_vec();
         line.push(PROGRAM);
         let mut command = Command::new(line[0]);
@@ -135,33 +136,36 @@ impl Cluster {
         command
     }
 
-    pub fn start(&mut self, index: u8, command: &mut Command) {
+    pub(crate) fn start(&mut self, index: u8, command: &mut Command) {
         let process = command.spawn().unwrap();
         self.nodes.push(Node { name: format!("h{index}"), process });
-        let address = self.address(index);
-        eventually("the starter answers", || std::net::TcpStream::connect(address).is_ok());
+        let (address, socket) = (self.address(index), self.socket(index));
+        // The socket comes second.
+        eventually("the starter answers", || {
+            std::net::TcpStream::connect(address).is_ok() && socket.exists()
+        });
     }
 
     /// Takes a node out, to end it in the test's own way.
-    pub fn take(&mut self, index: u8) -> Node {
+    pub(crate) fn take(&mut self, index: u8) -> Node {
         let name = format!("h{index}");
         let position = self.nodes.iter().position(|node| node.name == name).unwrap();
         self.nodes.remove(position)
     }
 
-    pub fn pid(&self, index: u8) -> u32 {
+    pub(crate) fn pid(&self, index: u8) -> u32 {
         let name = format!("h{index}");
         self.nodes.iter().find(|node| node.name == name).unwrap().process.id()
     }
 
     /// Where the remote shell of a node finds keys, names and the port.
-    pub fn settings(&self, command: &mut Command, index: u8) {
+    pub(crate) fn settings(&self, command: &mut Command, index: u8) {
         command.env("GRIDCAST_KEYS", self.keys(index)).env("GRIDCAST_HOSTS", self.hosts());
         command.env("GRIDCAST_STARTER_PORT", self.port.to_string());
     }
 
     /// `gridcast-starter exec …`, as called on h1.
-    pub fn exec(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn exec(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(PROGRAM);
         command.arg("exec").args(arguments).stdin(Stdio::null());
         self.settings(&mut command, 1);
@@ -169,20 +173,20 @@ impl Cluster {
     }
 
     /// A controller's connection to a node.
-    pub async fn client(&self, index: u8) -> StarterClient<Channel> {
+    pub(crate) async fn client(&self, index: u8) -> StarterClient<Channel> {
         let identity = Identity::load(&self.path("controller")).unwrap();
         let endpoint = identity.endpoint_at(&format!("h{index}"), self.address(index)).unwrap();
         StarterClient::new(endpoint.connect().await.unwrap())
     }
 
-    pub async fn ranks(&self, index: u8, launch: &str) -> Vec<ObservedRank> {
+    pub(crate) async fn ranks(&self, index: u8, launch: &str) -> Vec<ObservedRank> {
         let request = RanksRequest { launch: launch.to_owned() };
         self.client(index).await.ranks(request).await.unwrap().into_inner().ranks
     }
 }
 
 /// Waits for what has to come.
-pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !condition() {
         assert!(Instant::now() < deadline, "in vain: {what}");
@@ -190,17 +194,17 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-pub fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// Exit code, standard output, standard error.
-pub fn outcome(output: &Output) -> (Option<i32>, String, String) {
+pub(crate) fn outcome(output: &Output) -> (Option<i32>, String, String) {
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
 /// Whether a process is there and not a zombie.
-pub fn alive(pid: i64) -> bool {
+pub(crate) fn alive(pid: i64) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(')')
         .next()
@@ -209,7 +213,7 @@ pub fn alive(pid: i64) -> bool {
 }
 
 /// Children of a process that have ended and that nobody has collected.
-pub fn zombies_of(parent: u32) -> usize {
+pub(crate) fn zombies_of(parent: u32) -> usize {
     let is_zombie = |entry: std::io::Result<std::fs::DirEntry>| {
         let stat = std::fs::read_to_string(entry.ok()?.path().join("stat")).ok()?;
         let mut fields = stat.rsplit(')').next()?.split_ascii_whitespace();
@@ -220,23 +224,23 @@ pub fn zombies_of(parent: u32) -> usize {
 }
 
 /// An `Exec` call in progress.
-pub struct Call {
-    pub requests: mpsc::Sender<ExecRequest>,
-    pub replies: Streaming<ExecReply>,
+pub(crate) struct Call {
+    pub(crate) requests: mpsc::Sender<ExecRequest>,
+    pub(crate) replies: Streaming<ExecReply>,
 }
 
 /// Everything that a call brought.
 #[derive(Debug, Default)]
-pub struct Brought {
-    pub pid: i64,
-    pub stdout: Vec<u8>,
-    pub stderr: Vec<u8>,
-    pub code: i32,
-    pub signal: i32,
-    pub failed: Option<(String, String)>,
+pub(crate) struct Brought {
+    pub(crate) pid: i64,
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: Vec<u8>,
+    pub(crate) code: i32,
+    pub(crate) signal: i32,
+    pub(crate) failed: Option<(String, String)>,
 }
 
-pub fn start(argv: &[&str]) -> ExecStart {
+pub(crate) fn start(argv: &[&str]) -> ExecStart {
     ExecStart {
         argv: argv.iter().map(|&argument| argument.to_owned()).collect(),
         inherit_environment: true,
@@ -245,23 +249,24 @@ pub fn start(argv: &[&str]) -> ExecStart {
 }
 
 impl Call {
-    pub async fn new(mut client: StarterClient<Channel>, start: ExecStart) -> Self {
+    pub(crate) async fn new(mut client: StarterClient<Channel>, start: ExecStart) -> Self {
         let (requests, outgoing) = mpsc::channel(4);
         requests.send(ExecRequest { request: Some(Request::Start(start)) }).await.unwrap();
         let replies = client.exec(ReceiverStream::new(outgoing)).await.unwrap().into_inner();
         Self { requests, replies }
     }
 
-    pub async fn send(&self, request: Request) {
-        self.requests.send(ExecRequest { request: Some(request) }).await.unwrap();
+    pub(crate) async fn send(&self, request: Request) {
+        // A command that has ended takes no more.
+        let _ = self.requests.send(ExecRequest { request: Some(request) }).await;
     }
 
-    pub async fn next(&mut self) -> Option<Reply> {
+    pub(crate) async fn next(&mut self) -> Option<Reply> {
         self.replies.message().await.unwrap().map(|reply| reply.reply.unwrap())
     }
 
     /// The PID, once it has started.
-    pub async fn started(&mut self) -> i64 {
+    pub(crate) async fn started(&mut self) -> i64 {
         match self.next().await {
             Some(Reply::Started(started)) => started.pid,
             other => panic!("not started: {other:?}"),
@@ -269,7 +274,7 @@ impl Call {
     }
 
     /// Reads to the end.
-    pub async fn finish(mut self) -> Brought {
+    pub(crate) async fn finish(mut self) -> Brought {
         let mut brought = Brought::default();
         while let Some(reply) = self.next().await {
             match reply {
@@ -285,7 +290,7 @@ impl Call {
 }
 
 /// Runs a script without input.
-pub async fn run(client: StarterClient<Channel>, script: &str) -> Brought {
+pub(crate) async fn run(client: StarterClient<Channel>, script: &str) -> Brought {
     let call = Call::new(client, start(&["sh", "-c", script])).await;
     call.send(Request::StdinClosed(true)).await;
     call.finish().await

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use gridcast_proto::v1::ExecRequest;
 use gridcast_proto::v1::starter_client::StarterClient;
+use gridcast_proto::v1::{ExecRequest, RanksRequest};
 use hyper_util::rt::TokioIo;
 use rustls::CertificateError;
 use thiserror::Error;
@@ -106,9 +106,10 @@ impl RemoteError {
         }
     }
 
-    /// From the answer to the call itself. In TLS 1.3 a client learns only now that its certificate was refused.
-    pub(super) fn refused(status: &Status, port: u16) -> Self {
-        let address = format!("port {port}");
+    /// From the answer to the first call on a connection. In TLS 1.3 a client learns only now that its certificate was
+    /// refused, and if the alert is overtaken by the end of the connection, not even that it was the certificate.
+    fn unwelcome(status: &Status, address: SocketAddr) -> Self {
+        let address = address.to_string();
         match tls_error(status) {
             Some(error) => Self::KeyRefused { address, why: error.to_string() },
             None if status.source().is_some() => {
@@ -118,13 +119,12 @@ impl RemoteError {
         }
     }
 
-    /// From an error in the middle of the replies.
-    pub(super) fn broken(status: &Status, started: bool) -> Self {
-        match tls_error(status) {
-            Some(error) if !started => {
-                Self::KeyRefused { address: "the starter".to_owned(), why: error.to_string() }
-            }
-            _ => Self::Lost { started },
+    /// From the answer to the call that starts a command.
+    pub(super) fn refused(status: &Status, address: SocketAddr) -> Self {
+        match status.source() {
+            // The connection, not the starter.
+            Some(_) => Self::Lost { started: false },
+            None => Self::Refused { address: address.to_string(), why: status.message().to_owned() },
         }
     }
 }
@@ -140,7 +140,13 @@ pub(super) async fn connect(
     while let Some(name) = names.next() {
         match connect_as(identity, name, address).await {
             Err(RemoteAttempt { wrong_name: true, .. }) if names.peek().is_some() => {}
-            outcome => return outcome.map(StarterClient::new).map_err(|attempt| attempt.error),
+            Err(attempt) => return Err(attempt.error),
+            Ok(channel) => {
+                // One round trip, so that being unwelcome is told apart from a node that dies later.
+                let mut client = StarterClient::new(channel);
+                let welcome = client.ranks(RanksRequest::default()).await;
+                return welcome.map(|_| client).map_err(|status| RemoteError::unwelcome(&status, address));
+            }
         }
     }
     let why = "the host has no name that a certificate could be made out to".to_owned();
