@@ -147,6 +147,9 @@ pub struct TcpSetting {
     pub applied: String,
     /// Whether the value from before is in force again.
     pub restored: bool,
+    /// Nothing was written: `applied` is what would be.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dry_run: bool,
     /// Why: the rule and its inputs, or why the kernel refused.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,

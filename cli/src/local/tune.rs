@@ -114,6 +114,7 @@ async fn apply(
                 before: planned.before.clone(),
                 // What was never changed has the value from before in force.
                 restored: dry_run || value == planned.before,
+                dry_run,
                 applied: value,
                 note,
             }
