@@ -16,9 +16,6 @@ pub(crate) enum Failure {
         /// One sentence.
         message: String,
     },
-    /// The user stopped it.
-    #[error("interrupted")]
-    Interrupted,
 }
 
 impl Failure {
@@ -32,12 +29,12 @@ impl Failure {
         Self::Input(message.into())
     }
 
-    /// The exit code of the command, as the contract for scripts states it.
+    /// The exit code of the command, as the contract for scripts states it. An interrupted run is no failure of the command: its
+    /// ending says 130.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Input(_) => 2,
             Self::Failed { .. } => 1,
-            Self::Interrupted => 130,
         }
     }
 }

@@ -3,6 +3,7 @@
 mod args;
 mod failure;
 mod local;
+mod record;
 mod report;
 mod validate;
 
@@ -20,7 +21,9 @@ fn main() -> ExitCode {
     let outcome = match args::Cli::parse().command {
         args::Command::Local(command) => local::command(command),
         args::Command::Report(arguments) => report::command(&arguments).map(|()| ExitCode::SUCCESS),
-        args::Command::Validate { files } => validate::command(&files).map(|()| ExitCode::SUCCESS),
+        args::Command::Validate { files } => validate::command(&files)
+            .map(|()| ExitCode::SUCCESS)
+            .map_err(|errors| failure::Failure::input(errors.to_string().trim_end().to_owned())),
     };
     outcome.unwrap_or_else(|failure| {
         eprintln!("gridcast: {failure}");

@@ -91,12 +91,7 @@ pub(crate) struct CollectPlan {
 /// Reads and checks everything that `arguments` name.
 pub(crate) fn read(arguments: &args::Run) -> Result<Intake, Failure> {
     let file = &arguments.file;
-    let text = read_text(file)?;
-    let documents = gridcast_crds::parse(&text)
-        .map_err(|mut errors| {
-            errors.0.iter_mut().for_each(|e| e.file = Some(file.clone()));
-            Failure::input(errors.to_string().trim_end().to_owned())
-        })?;
+    let documents = gridcast_crds::manifest::read(file).map_err(|e| Failure::input(e.to_string().trim_end().to_owned()))?;
     let cluster = only_cluster(&documents, file)?;
     let name = cluster.metadata.name.clone().unwrap_or_default();
     let spec = &cluster.spec;
@@ -132,10 +127,6 @@ pub(crate) fn read(arguments: &args::Run) -> Result<Intake, Failure> {
         volumes,
         directory,
     })
-}
-
-fn read_text(file: &Path) -> Result<String, Failure> {
-    fs::read_to_string(file).map_err(|e| Failure::input(format!("{}: cannot be read: {e}", file.display())))
 }
 
 fn only_cluster<'a>(documents: &'a [Document], file: &Path) -> Result<&'a VirtualCluster, Failure> {

@@ -10,6 +10,7 @@ use gridcast_core::{
     report::PlacedRanks,
 };
 use gridcast_proto::v1::{self as wire, RanksRequest};
+use gridcast_lab::fabric::INTERFACE;
 use tokio::sync::mpsc;
 
 use crate::failure::Failure;
@@ -18,7 +19,7 @@ use super::{
     exec::{self, Stream},
     intake::{Intake, MPIRUN, RunPlan},
     progress::Progress,
-    provision::{Cluster, INTERFACE},
+    provision::Cluster,
     remote::Remote,
 };
 

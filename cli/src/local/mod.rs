@@ -25,6 +25,8 @@ mod stage;
 mod state;
 mod tune;
 
+pub(crate) use state::write_atomically;
+
 use std::process::ExitCode;
 
 use crate::{args, failure::Failure};

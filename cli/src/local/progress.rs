@@ -1,9 +1,6 @@
 //! A line per step, on standard error.
 
-use std::{
-    io::Write as _,
-    time::{Duration, Instant},
-};
+use std::{io::Write as _, time::Instant};
 
 /// Says what happens, with the seconds since the start in front.
 #[derive(Clone, Copy, Debug)]
@@ -21,11 +18,6 @@ impl Progress {
     /// Seconds since the start.
     pub(crate) fn now(&self) -> f64 {
         self.start.elapsed().as_secs_f64()
-    }
-
-    /// Time that is left until `deadline` seconds from the start.
-    pub(crate) fn left(&self, deadline: f64) -> Duration {
-        Duration::from_secs_f64((deadline - self.now()).max(0.0))
     }
 
     /// One line.

@@ -3,7 +3,6 @@
 use std::{
     collections::BTreeMap,
     fs::{self, File},
-    io::{BufRead as _, BufReader},
     os::unix::fs::{DirBuilderExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -13,11 +12,10 @@ use std::{
 use gridcast_core::mpi::{self, HostSlots};
 use gridcast_lab::{
     Lifetime,
-    fabric::{FabricSpec, Port},
+    fabric::{Fabric, FabricSpec, Port},
     node::{Bind, Node, NodeSpec},
 };
 use gridcast_proto::v1::{DescribeReply, DescribeRequest, RanksRequest, WatchRequest};
-use nix::sys::signal::Signal;
 use tokio::sync::mpsc;
 
 use crate::failure::{Failure, OrFailed as _};
@@ -29,8 +27,6 @@ use super::{
     state::{NodeRecord, OwnedRun, Process},
 };
 
-/// The interface of each node.
-pub(crate) const INTERFACE: &str = "eth0";
 /// Prefix of the lab's network.
 const PREFIX: u8 = 16;
 /// Where a node has what gridcast gives it.
@@ -53,7 +49,7 @@ pub(crate) struct Cluster {
     pub(crate) origins: Vec<PathBuf>,
     agents: Vec<Child>,
     nodes: Vec<Node>,
-    fabric: Child,
+    fabric: Fabric,
     // Last: nodes and fabric are asked to end first, and end in any case when this closes.
     _lifetime: Lifetime,
 }
@@ -72,13 +68,15 @@ impl Tools {
             .map_err(|e| Failure::input(format!("cannot find this program's own file: {e}; is /proc mounted?")))?;
         let beside = me.parent().unwrap_or(Path::new("/"));
         let [starter, agent] = TOOLS.map(|tool| beside.join(tool));
-        match [&starter, &agent].into_iter().find(|p| !p.is_file()) {
-            Some(missing) => Err(Failure::input(format!(
-                "{} is missing; it is installed beside `gridcast` (build it with `make build`)",
-                missing.display()
-            ))),
-            None => Ok(Self { starter, agent }),
+        for tool in [&starter, &agent] {
+            if !tool.is_file() {
+                return Err(Failure::input(format!(
+                    "{} is missing; it is installed beside `gridcast` (build it with `make build`)",
+                    tool.display()
+                )));
+            }
         }
+        Ok(Self { starter, agent })
     }
 }
 
@@ -113,7 +111,7 @@ pub(crate) async fn provision(intake: &Intake, run: &OwnedRun, tools: &Tools) ->
 impl Cluster {
     /// Processes outside the nodes.
     pub(crate) fn processes(&self) -> Vec<Process> {
-        i32::try_from(self.fabric.id()).ok().and_then(Process::of).into_iter().collect()
+        i32::try_from(self.fabric.pid()).ok().and_then(Process::of).into_iter().collect()
     }
 
     /// Waits until each agent and each starter answers.
@@ -168,18 +166,16 @@ impl Cluster {
             let waits: Vec<_> = self.nodes.iter_mut().map(|node| scope.spawn(|| node.stop())).collect();
             waits.into_iter().filter_map(|w| w.join().ok()).collect()
         });
-        self.end_fabric();
+        let fabric = self.fabric.stop();
+        self.reap_agents();
         for (result, record) in stopped.into_iter().zip(&self.records) {
             result.or_failed("ReleaseFailed", format!("end node {}", record.name))?;
         }
-        Ok(())
+        fabric.map(drop).or_failed("ReleaseFailed", "end the fabric")
     }
 
-    fn end_fabric(&mut self) {
-        if let Some(process) = i32::try_from(self.fabric.id()).ok().and_then(Process::of) {
-            process.signal(Signal::SIGTERM);
-        }
-        let _ = self.fabric.wait();
+    /// The agents ended with their nodes.
+    fn reap_agents(&mut self) {
         for agent in &mut self.agents {
             let _ = agent.wait();
         }
@@ -189,7 +185,7 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         self.nodes.clear();
-        self.end_fabric();
+        self.reap_agents();
     }
 }
 
@@ -348,40 +344,20 @@ fn record((plan, node): (&NodePlan, &Node)) -> Result<NodeRecord, Failure> {
     Ok(NodeRecord { name: plan.name.clone(), address: plan.address, init })
 }
 
-fn start_fabric(intake: &Intake, nodes: &[Node], lifetime: &Lifetime, run: &OwnedRun) -> Result<Child, Failure> {
-    let ports = intake
-        .nodes
-        .iter()
-        .zip(nodes)
-        .map(|(plan, node)| Port {
-            host: plan.name.clone(),
-            pid: node.pid(),
-            interface: INTERFACE.to_owned(),
-            address: plan.address,
-            prefix: PREFIX,
-        })
-        .collect();
-    let spec = FabricSpec::new(intake.topology.clone(), ports);
-    let path = run.path.join("fabric.json");
-    write(&path, &serde_json::to_vec(&spec).or_failed("ProvisionFailed", "encode the fabric")?)?;
+fn start_fabric(intake: &Intake, nodes: &[Node], lifetime: &Lifetime, run: &OwnedRun) -> Result<Fabric, Failure> {
+    let port = |(plan, node): (&NodePlan, &Node)| Port {
+        host: plan.name.clone(),
+        pid: node.pid(),
+        address: plan.address,
+        prefix: PREFIX,
+    };
+    let ports = intake.nodes.iter().zip(nodes).map(port).collect();
+    let spec = FabricSpec { topology: intake.topology.clone(), ports, seed: 0 };
+    let place = run.path.join("fabric");
+    directory(&place, 0o700)?;
     let watch = lifetime.watch().or_failed("ProvisionFailed", "watch the run's life")?;
-    let mut child = gridcast_lab::fabric::command(&path)
-        .stdin(watch)
-        .stdout(Stdio::piped())
-        .stderr(log(run, "fabric")?)
-        .spawn()
-        .or_failed("ProvisionFailed", "start the fabric")?;
-    let mut line = String::new();
-    if let Some(out) = child.stdout.take() {
-        let _ = BufReader::new(out).read_line(&mut line);
-    }
-    if line.trim() == "ready" {
-        return Ok(child);
-    }
-    let _ = child.kill();
-    let _ = child.wait();
-    let said = last_line(&run.path.join("log/fabric.log"));
-    Err(Failure::failed("FabricFailed", format!("the fabric does not begin{said}")))
+    Fabric::start(&spec, &place, watch, log(run, "fabric")?)
+        .map_err(|e| Failure::failed("FabricFailed", crate::failure::chain(&e)))
 }
 
 fn start_agent(node: &Node, run: &OwnedRun) -> Result<Child, Failure> {

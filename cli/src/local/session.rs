@@ -19,7 +19,7 @@ use tokio::{
 use crate::{
     args,
     failure::{Failure, OrFailed as _},
-    report,
+    record, report,
 };
 
 use super::{
@@ -178,22 +178,22 @@ impl Session {
             let (lost, mut gone) = std::mem::replace(&mut self.lost, mpsc::channel(1));
             let outcome = tokio::select! {
                 biased;
-                () = interrupts.next() => Outcome2::Interrupted,
-                () = deadline => Outcome2::Expired,
-                result = self.step(step, &lost) => Outcome2::Ended(result),
-                Some(name) = gone.recv() => Outcome2::Lost(name),
+                () = interrupts.next() => StepEnd::Interrupted,
+                () = deadline => StepEnd::Expired,
+                result = self.step(step, &lost) => StepEnd::Ended(result),
+                Some(name) = gone.recv() => StepEnd::Lost(name),
             };
             self.lost = (lost, gone);
             let now = self.clock.now();
             match outcome {
-                Outcome2::Interrupted => self.progress.interrupt(&self.wanted, now),
-                Outcome2::Expired => self.progress.expire(&self.wanted, now),
-                Outcome2::Lost(name) => {
+                StepEnd::Interrupted => self.progress.interrupt(&self.wanted, now),
+                StepEnd::Expired => self.progress.expire(&self.wanted, now),
+                StepEnd::Lost(name) => {
                     let log = self.run.path.join("log").join(format!("{name}-agent.log"));
                     let message = format!("{name}: its agent is gone{}", provision::last_line(&log));
                     self.progress.failed(step, "AgentLost", message, now);
                 }
-                Outcome2::Ended(result) => self.settle(step, result),
+                StepEnd::Ended(result) => self.settle(step, result),
             }
         }
     }
@@ -204,7 +204,6 @@ impl Session {
             // A launch says itself how its program ended.
             Ok(()) if step == Step::Launch => {}
             Ok(()) => self.progress.completed(&self.wanted, step, now),
-            Err(Failure::Interrupted) => self.progress.interrupt(&self.wanted, now),
             Err(Failure::Failed { reason, message }) => self.progress.failed(step, reason, message, now),
             Err(Failure::Input(message)) => self.progress.failed(step, "InvalidInput", message, now),
         }
@@ -351,7 +350,7 @@ impl Session {
             }),
         };
         let path = self.arguments.report.clone().unwrap_or_else(|| self.state.report(&self.intake.name, &self.run.id));
-        let written = report::write(&report, &path);
+        let written = record::write(&report, &path);
         if !self.arguments.quiet {
             eprint!("{}", report::table(&report));
         }
@@ -396,7 +395,7 @@ impl Session {
     }
 }
 
-enum Outcome2 {
+enum StepEnd {
     Interrupted,
     Expired,
     Lost(String),

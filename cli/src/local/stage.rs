@@ -9,7 +9,7 @@ use gridcast_core::{
 use gridcast_crds::source::Strategy;
 use gridcast_proto::v1::{self as wire, StartBroadcastRequest, broadcast_event::Event};
 
-use crate::failure::{Failure, OrFailed as _};
+use crate::failure::Failure;
 
 use super::{
     intake::{DataPlan, Intake},

@@ -8,6 +8,8 @@ use super::view::{self, Quantity};
 /// Most hosts of a picture: beyond, cells are too small to see and the page too large to send.
 pub(super) const MOST_HOSTS: usize = 64;
 
+/// Length of the legend's bar.
+const LEGEND: f64 = 200.0;
 /// Longest name on an axis.
 const NAME: usize = 20;
 
@@ -70,7 +72,7 @@ impl Layout {
     }
 
     fn width(&self) -> f64 {
-        (self.left + self.hosts as f64 * self.cell + 8.0).max(self.left + 240.0)
+        (self.left + self.hosts as f64 * self.cell + 8.0).max(self.left + LEGEND + 8.0)
     }
 
     fn height(&self) -> f64 {
@@ -149,7 +151,7 @@ fn cell(
     let (colour, ink) = colour(scale.at(value));
     let text = format!("{value:.decimals$}");
     // The value is written where it fits.
-    let letter = (layout.cell - 8.0) / (text.len() as f64 * 0.6);
+    let letter = (layout.cell - 11.0) / (text.len() as f64 * 0.6);
     html! {
         g {
             title { (pair) ": " (text) " " (quantity.unit) }
@@ -164,20 +166,19 @@ fn cell(
 
 fn legend(quantity: &Quantity<'_>, layout: &Layout, scale: &Scale) -> Markup {
     const STEPS: usize = 48;
-    const WIDTH: f64 = 200.0;
     let y = layout.top + layout.hosts as f64 * layout.cell + 16.0;
     let decimals = quantity.decimals();
     let left = layout.left;
     html! {
         @for step in 0..STEPS {
             @let share = step as f64 / STEPS as f64;
-            rect x=(px(left + share * WIDTH)) y=(px(y)) width=(px(WIDTH / STEPS as f64 + 0.6)) height="10"
+            rect x=(px(left + share * LEGEND)) y=(px(y)) width=(px(LEGEND / STEPS as f64 + 0.6)) height="10"
                 fill=(colour(share).0) {}
         }
         text.axis x=(px(left)) y=(px(y + 26.0)) { (format!("{:.decimals$}", scale.best)) }
-        text.axis x=(px(left + WIDTH)) y=(px(y + 26.0)) text-anchor="end" { (format!("{:.decimals$}", scale.worst)) }
-        text.axis x=(px(left + WIDTH / 2.0)) y=(px(y + 26.0)) text-anchor="middle" {
-            (quantity.unit) ", brighter is " @if quantity.high_is_worse { "longer" } @else { "slower" }
+        text.axis x=(px(left + LEGEND)) y=(px(y + 26.0)) text-anchor="end" { (format!("{:.decimals$}", scale.worst)) }
+        text.axis x=(px(left + LEGEND / 2.0)) y=(px(y + 26.0)) text-anchor="middle" {
+            "brighter is " @if quantity.high_is_worse { "longer" } @else { "slower" }
         }
     }
 }

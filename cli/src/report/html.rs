@@ -42,7 +42,7 @@ pub(super) fn page(report: &Report) -> String {
                     (figures(report))
                     section {
                         h2 { "Timeline" }
-                        (phases::picture(&report.timeline))
+                        div.wide { (phases::picture(&report.timeline)) }
                     }
                     @if let Some(network) = &report.network { (self::network(network)) }
                     @if let Some(settings) = &report.tcp { (tcp(settings)) }
