@@ -389,6 +389,13 @@ fn what_the_api_server_would_refuse_is_refused_at_the_same_field() {
 }
 
 #[test]
+fn a_bare_off_is_a_mode_and_no_boolean() {
+    for word in ["Off", "\"Off\""] {
+        assert_eq!(refusals(&WHOLE.replace("mode: Apply", &format!("mode: {word}"))), []);
+    }
+}
+
+#[test]
 fn oversubscription_is_allowed_on_request() {
     let text = SMALL.replace("processes: 4", "processes: 40, allowOversubscribe: true");
     assert_eq!(refusals(&text), []);

@@ -1,7 +1,8 @@
 //! YAML as values that know their lines.
 //!
-//! Numbers, booleans and octal numbers are read as `kubectl` reads them (YAML 1.1), and a key that occurs twice is
-//! refused as strict field validation does.
+//! Octal numbers are read as `kubectl` reads them (YAML 1.1), and a key that occurs twice is refused as strict field
+//! validation does. Booleans are `true` and `false` alone (YAML 1.2): `kubectl` takes a bare `Off` for false, and one of
+//! our own enums has that word, so `mode: Off` must mean what it says; `docs/api.md` tells users to quote it.
 
 use std::{collections::HashMap, fmt};
 
@@ -54,6 +55,7 @@ impl Parsed {
 pub(crate) fn read(text: &str) -> Result<Vec<Parsed>, Malformed> {
     let options = serde_saphyr::options! {
         legacy_octal_numbers: true,
+        strict_booleans: true,
         with_snippet: false,
     };
     let documents: Vec<Spanned<Node>> =

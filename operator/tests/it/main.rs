@@ -1,0 +1,5 @@
+//! The real controllers against an in-process API server.
+
+mod command;
+mod controller;
+mod fakeapi;
