@@ -113,7 +113,10 @@ impl Identity {
 
     /// A server that shows these keys and demands a client certificate of the same authority.
     pub fn server_config(&self) -> ServerTlsConfig {
-        ServerTlsConfig::new().identity(self.own.clone()).client_ca_root(self.authority.clone())
+        ServerTlsConfig::new()
+            .identity(self.own.clone())
+            .client_ca_root(self.authority.clone())
+            .timeout(CONNECT_TIMEOUT)
     }
 
     /// A client that shows these keys and accepts only a server whose certificate names `peer_name`.
@@ -166,4 +169,38 @@ fn read_pem(path: &Path, expected: &'static str) -> Result<Vec<u8>, TlsError> {
     let label = format!("{expected}-----");
     let found = text.windows(label.len()).any(|window| window == label.as_bytes());
     if found { Ok(text) } else { Err(not_pem()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_or_wrong_file_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let load = || Identity::load(directory.path()).unwrap_err();
+        assert!(load().to_string().contains("ca.pem: give the directory"), "{}", load());
+        std::fs::write(directory.path().join("ca.pem"), "-----BEGIN CERTIFICATE-----").unwrap();
+        assert!(load().to_string().contains("cert.pem: give the directory"), "{}", load());
+        std::fs::write(directory.path().join("cert.pem"), "-----BEGIN PRIVATE KEY-----").unwrap();
+        let error = load();
+        assert_eq!(error.reason(), "KeysInvalid");
+        assert!(error.to_string().contains("cert.pem holds no PEM block of CERTIFICATE"), "{error}");
+    }
+
+    #[test]
+    fn only_literal_addresses_are_peers() {
+        let peer = |address: &str, port| Peer { name: "node-1".into(), address: address.into(), port };
+        assert_eq!(peer_address(&peer("10.42.0.2", 7411)).unwrap(), "10.42.0.2:7411".parse().unwrap());
+        assert_eq!(peer_address(&peer("fd00::2", 7411)).unwrap(), "[fd00::2]:7411".parse().unwrap());
+        for (wrong, word) in [
+            (peer("localhost", 7411), "`localhost`"),
+            (peer("", 1), "``"),
+            (peer("::1", 0), "port 0"),
+            (peer("::1", 65_536), "port 65536"),
+        ] {
+            let error = peer_address(&wrong).unwrap_err().to_string();
+            assert!(error.contains(word) && error.contains("node-1"), "{error}");
+        }
+    }
 }

@@ -5,7 +5,7 @@
 //! one buffer that is filled once; what it holds does not compress, in case the way does.
 
 use std::io::{self, Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 
 use super::sink::{Expectation, GO, MAGIC, RESULT, RESULT_BYTES, SinkOrder, TOKEN_BYTES, timeout};
 use super::tcp_info::tcp_info;
-use super::{CANCEL_CHECK, Cancelled, ProbeError};
+use super::{CANCEL_CHECK, Cancelled, LatencyPlan, ProbeError, latency};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long after the end of the window the result may come: a lost one is sent again after 200 ms, then 400.
@@ -109,7 +109,7 @@ fn again(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-/// Measures; ends within omit + duration + 2 s, whatever the way is like.
+/// Measures; ends 2 s after omit + duration at the latest, whatever the way is like.
 pub(super) fn run(
     plan: &BandwidthPlan,
     expectation: &Expectation,
@@ -139,7 +139,7 @@ pub(super) fn run(
             if events.intersects(PollFlags::POLLIN | PollFlags::POLLHUP | PollFlags::POLLERR) {
                 let alive = lane.listen().map_err(|error| ended(error, peer))?;
                 if let Some((bytes, elapsed)) = lane.result() {
-                    return Ok(conclude(&lanes, bytes, elapsed));
+                    return Ok(conclude(lanes, peer, bytes, elapsed, cancelled));
                 }
                 if !alive {
                     return Err(ProbeError::PeerClosed { peer });
@@ -151,7 +151,7 @@ pub(super) fn run(
                     .or_else(|error| after_result(lane, error))
                     .map_err(|error| ended(error, peer))?;
                 if let Some((bytes, elapsed)) = lane.result() {
-                    return Ok(conclude(&lanes, bytes, elapsed));
+                    return Ok(conclude(lanes, peer, bytes, elapsed, cancelled));
                 }
             }
         }
@@ -166,7 +166,7 @@ fn after_result(lane: &mut Lane, error: io::Error) -> io::Result<()> {
     }
 }
 
-fn ended(error: io::Error, peer: std::net::SocketAddr) -> ProbeError {
+fn ended(error: io::Error, peer: SocketAddr) -> ProbeError {
     match error.kind() {
         io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => ProbeError::PeerClosed { peer },
         _ => ProbeError::system(format!("send a bandwidth probe to {peer}"), error),
@@ -180,7 +180,6 @@ fn connect(expectation: &Expectation) -> Result<Lane, ProbeError> {
         _ => ProbeError::system(format!("connect to probe port {peer}"), source),
     };
     let mut stream = TcpStream::connect_timeout(&peer, CONNECT_TIMEOUT).map_err(failed)?;
-    stream.set_nodelay(true).map_err(failed)?;
     let mut header = [0; MAGIC.len() + TOKEN_BYTES];
     header[..MAGIC.len()].copy_from_slice(MAGIC);
     header[MAGIC.len()..].copy_from_slice(&expectation.token);
@@ -209,13 +208,32 @@ fn ready(lanes: &[Lane], wait: Duration) -> io::Result<Vec<(usize, PollFlags)>> 
     Ok(events.filter(|(_, events)| !events.is_empty()).collect())
 }
 
-fn conclude(lanes: &[Lane], bytes: u64, elapsed: Duration) -> BandwidthResult {
+fn conclude(
+    lanes: Vec<Lane>,
+    peer: SocketAddr,
+    bytes: u64,
+    elapsed: Duration,
+    cancelled: &Cancelled,
+) -> BandwidthResult {
     let infos: Vec<_> = lanes.iter().filter_map(|lane| tcp_info(lane.stream.as_fd()).ok()).collect();
     let min_rtt = infos.iter().filter_map(|info| info.min_rtt_micros).min().unwrap_or(0);
+    drop(lanes);
+    settle(peer, cancelled);
     BandwidthResult {
         bytes,
         elapsed,
         retransmits: infos.iter().map(|info| u64::from(info.retransmits)).sum(),
         min_rtt: Duration::from_micros(min_rtt.into()),
+    }
+}
+
+/// Waits until a packet that leaves now is back: queues are first in, first out, so what this measurement left in
+/// them is through then, and the next one does not measure it. A packet that the full queue drops means waiting for
+/// as long as a deep queue needs.
+fn settle(peer: SocketAddr, cancelled: &Cancelled) {
+    let millis = GRACE.as_millis() as u32;
+    if let Ok(plan) = LatencyPlan::new(peer, 0, 1, 1_000, millis) {
+        // The figures are complete; how the queue fared does not change them.
+        let _ = latency::run(&plan, cancelled);
     }
 }

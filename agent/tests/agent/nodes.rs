@@ -200,7 +200,7 @@ impl Pair {
         pair
     }
 
-    /// Both directions of the link at this rate, with a queue that takes megabytes.
+    /// Both directions of the link at this rate, with a queue of a megabyte.
     pub fn throttle(&self, rate: &str) {
         self.throttle_with(rate, "1600");
     }
@@ -210,7 +210,7 @@ impl Pair {
         for namespace in &self.namespaces {
             namespace.run(&[
                 "tc", "qdisc", "replace", "dev", "eth0", "root", "tbf", "rate", rate, "burst", burst,
-                "limit", "8000000",
+                "limit", "1000000",
             ]);
         }
     }

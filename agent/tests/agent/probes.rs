@@ -114,25 +114,31 @@ fn a_caller_that_goes_away_ends_its_measurement() {
 }
 
 #[test]
-fn bandwidth_is_what_the_link_carries_and_a_deep_queue_does_not_prolong_it() {
+fn bandwidth_is_what_the_link_carries_and_a_deep_queue_prolongs_nothing() {
     let pair = Pair::new();
     pair.throttle("10mbit");
+    // Reno fills the queue, 0.8 seconds deep, to the brim.
+    pair.namespaces[0].run(&["sh", "-c", "echo reno > /proc/sys/net/ipv4/tcp_congestion_control"]);
     for streams in [0, 4] {
         let ask = ProbeBandwidthRequest {
             peer: Some(pair.peer(1)),
             duration_millis: 1_000,
-            omit_millis: 500,
+            omit_millis: 1_000,
             streams,
         };
-        let start = std::time::Instant::now();
-        let reply = pair.control(async |mut agent| agent.probe_bandwidth(ask).await.unwrap().into_inner());
-        assert!(start.elapsed().as_secs_f64() < 4.0, "{:?}", start.elapsed());
+        let (reply, seconds) = pair.control(async |mut agent| {
+            let start = std::time::Instant::now();
+            let reply = agent.probe_bandwidth(ask).await.unwrap().into_inner();
+            (reply, start.elapsed().as_secs_f64())
+        });
         // 1448 bytes of payload in 1514 on the wire.
         let expected = 10.0 * 1448.0 / 1514.0;
         assert!((reply.mbps / expected - 1.0).abs() < 0.05, "{} Mbit/s, computed {expected}", reply.mbps);
         assert!(reply.bytes > 1_000_000 && reply.min_rtt_nanos > 0, "{reply:?}");
-        // What the first probe left in the queue would be measured by the second.
-        std::thread::sleep(std::time::Duration::from_secs(2));
+        assert!(seconds < 4.5, "omit, duration and 2 seconds, not {seconds}");
+        // The queue is empty again: the next measurement does not wait behind this one.
+        let after = measure(&pair, latency(pair.peer(1), 64, 3)).unwrap();
+        assert!(after.rtt_nanos.len() == 3 && average_millis(&after) < 100.0, "{after:?}");
     }
 }
 
@@ -176,6 +182,7 @@ fn figures_beside_ping() {
             );
         }
     }
+    pair.throttle_with("100mbit", "30000");
     for streams in [1, 4] {
         let ask = ProbeBandwidthRequest {
             peer: Some(pair.peer(1)),
