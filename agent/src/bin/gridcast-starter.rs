@@ -1,7 +1,7 @@
 //! `gridcast-starter`: PID 1 of a node, its remote shell, and the front of every rank. See [`gridcast_agent::starter`].
 
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -68,7 +68,8 @@ fn main() -> ExitCode {
 
 fn run_serve(options: serve::Options) -> u8 {
     let filter = EnvFilter::try_from_env("GRIDCAST_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let ansi = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(ansi).with_writer(std::io::stderr).init();
     let name = options.name.clone();
     with_runtime(async {
         match serve::serve(options).await {

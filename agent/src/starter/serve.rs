@@ -31,9 +31,11 @@ use crate::tls::{Identity, TlsError};
 const MAX_COMMANDS: usize = 1024;
 /// How long a caller may take to say what to start, and a peer to shake hands.
 const FIRST_MESSAGE: Duration = Duration::from_secs(10);
-/// A caller that is silent for the sum of both has gone. Generous: on a starved machine a live one may take long.
-const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(30);
-const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_mins(1);
+/// Either side that is silent for the sum of both has gone. Generous: ranks that spin starve what else runs on a
+/// machine, and a live peer may take long.
+pub const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(30);
+/// See [`KEEP_ALIVE_INTERVAL`].
+pub const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_mins(1);
 /// What a caller may send ahead of what the command reads, beside the messages of `streams::INPUT_IN_FLIGHT`.
 const WINDOW_BYTES: u32 = 128 * 1024;
 /// All streams of one connection together.

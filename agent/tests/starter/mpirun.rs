@@ -1,10 +1,14 @@
 //! Debian's Open MPI 4 with the remote shell as its agent. Needs openmpi-bin and root.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
-use crate::support::{Cluster, PROGRAM, outcome};
+use gridcast_proto::v1::ExecStart;
+use gridcast_proto::v1::exec_request::Request;
+
+use crate::support::{Call, Cluster, PROGRAM, alive, eventually, outcome, text, zombies_of};
 
 /// Nodes with a hostname and temporary files of their own: Open MPI's daemons keep their sessions under both, and
 /// trip over each other otherwise.
@@ -22,18 +26,30 @@ fn cluster(size: u8) -> Cluster {
 }
 
 fn mpirun(cluster: &Cluster, hosts: u8, launch: &str) -> Command {
+    let mut command = Command::new("mpirun.openmpi");
+    command.args(options(cluster, hosts)).env("GRIDCAST_LAUNCH", launch).envs(environment(cluster));
+    cluster.settings(&mut command, 1);
+    command
+}
+
+fn environment(cluster: &Cluster) -> HashMap<String, String> {
+    let scratch = cluster.path("tmp").to_str().unwrap().to_owned();
+    let one = |name: &str| (name.to_owned(), "1".to_owned());
+    let names = ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"];
+    names.map(one).into_iter().chain([("TMPDIR".to_owned(), scratch)]).collect()
+}
+
+fn options(cluster: &Cluster, hosts: u8) -> Vec<String> {
     let machinefile: PathBuf = cluster.path("machinefile");
     let lines: Vec<_> = (1..=hosts).map(|host| format!("h{host} slots=1 max_slots=1\n")).collect();
     std::fs::write(&machinefile, lines.concat()).unwrap();
-    let mut command = Command::new("mpirun.openmpi");
-    command.arg("--hostfile").arg(&machinefile).args(["-np", &hosts.to_string()]);
-    command.args(["--mca", "plm_rsh_agent", &format!("{PROGRAM} exec")]);
-    // All on loopback, no network to choose; the machine's own cores do not matter.
-    command.args(["--mca", "oob_tcp_if_include", "lo", "--bind-to", "none"]);
-    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-    command.env("GRIDCAST_LAUNCH", launch).env("TMPDIR", cluster.path("tmp"));
-    cluster.settings(&mut command, 1);
-    command
+    let options = [
+        &["--hostfile", machinefile.to_str().unwrap(), "-np", &hosts.to_string()][..],
+        &["--mca", "plm_rsh_agent", &format!("{PROGRAM} exec")],
+        // All on loopback, no network to choose; the machine's own cores do not matter.
+        &["--mca", "oob_tcp_if_include", "lo", "--bind-to", "none"],
+    ];
+    options.concat().iter().map(ToString::to_string).collect()
 }
 
 async fn placement(cluster: &Cluster, hosts: u8, launch: &str) -> BTreeMap<u32, u8> {
@@ -95,4 +111,56 @@ async fn a_host_without_a_starter_is_named() {
     let (code, _, err) = outcome(&command.args([PROGRAM, "rank", "--", "true"]).output().unwrap());
     assert_ne!(code, Some(0));
     assert!(err.contains("h2: NoStarter: "), "{err}");
+}
+
+/// As the controller launches: `mpirun` itself is started by the first node's starter.
+fn launch(cluster: &Cluster, hosts: u8, launch: &str, program: &[&str]) -> ExecStart {
+    let mut argv = vec!["mpirun.openmpi".to_owned()];
+    argv.extend(options(cluster, hosts));
+    argv.extend([PROGRAM, "rank", "--"].into_iter().chain(program.iter().copied()).map(str::to_owned));
+    ExecStart {
+        argv,
+        environment: environment(cluster),
+        inherit_environment: true,
+        directory: cluster.root.path().to_str().unwrap().to_owned(),
+        launch: launch.to_owned(),
+    }
+}
+
+#[tokio::test]
+async fn a_launch_through_the_first_node_has_the_same_environment_everywhere() {
+    let cluster = cluster(3);
+    let script = "echo $OMPI_COMM_WORLD_RANK $GRIDCAST_NODE $(hostname) $COLOUR $PWD; exit 0";
+    let mut start = launch(&cluster, 3, "l-5", &["sh", "-c", script]);
+    start.environment.insert("COLOUR".into(), "red".into());
+    let call = Call::new(cluster.client(1).await, start).await;
+    call.send(Request::StdinClosed(true)).await;
+    let brought = call.finish().await;
+    assert_eq!((brought.code, brought.signal), (0, 0), "{}", text(&brought.stderr));
+    let out = text(&brought.stdout);
+    let mut lines: Vec<_> = out.lines().collect();
+    lines.sort_unstable();
+    let directory = cluster.root.path().display();
+    let expected: Vec<_> = (0..3).map(|rank| format!("{rank} h{0} h{0} red {directory}", rank + 1)).collect();
+    assert_eq!(lines, expected);
+    assert_eq!(placement(&cluster, 3, "l-5").await, BTreeMap::from([(0, 1), (1, 2), (2, 3)]));
+    eventually("nothing uncollected stays", || (1..=3).all(|node| zombies_of(cluster.pid(node)) == 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_launch_ends_everywhere_with_its_caller() {
+    let cluster = cluster(3);
+    let start = launch(&cluster, 3, "l-6", &["sleep", "1000"]);
+    let mut call = Call::new(cluster.client(1).await, start).await;
+    call.started().await;
+    let mut pids = Vec::new();
+    for node in 1..=3 {
+        while cluster.ranks(node, "l-6").await.is_empty() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        pids.push(cluster.ranks(node, "l-6").await[0].pid);
+    }
+    assert!(pids.iter().all(|pid| alive(*pid)));
+    drop(call);
+    eventually("every rank ends", || !pids.iter().any(|pid| alive(*pid)));
 }

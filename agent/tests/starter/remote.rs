@@ -1,13 +1,13 @@
 //! `gridcast-starter exec`: what a launcher finds where it expects ssh.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::support::{Authority, Cluster, alive, eventually, outcome, text};
+use crate::support::{Authority, Cluster, PROGRAM, alive, eventually, outcome, text};
 
 fn run(command: &mut Command) -> (Option<i32>, String, String) {
     outcome(&command.output().unwrap())
@@ -97,10 +97,8 @@ fn a_directory_that_is_not_there_is_replaced_by_home() {
     for (home, expected) in [(home.to_str().unwrap(), home.to_str().unwrap()), ("/no/home", "/")] {
         std::fs::create_dir(&gone).unwrap();
         let script = format!("cd {} && rmdir {} && exec \"$@\"", gone.display(), gone.display());
-        let mut command = cluster.exec(&[]);
-        let program = command.get_program().to_owned();
         let mut shell = Command::new("sh");
-        shell.args(["-c", &script, "sh"]).arg(program).args(["exec", "h1", "pwd; cat"]);
+        shell.args(["-c", &script, "sh"]).args([PROGRAM, "exec", "h1", "pwd; cat"]);
         cluster.settings(&mut shell, 1);
         shell.env("HOME", home).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = shell.spawn().unwrap();
@@ -108,7 +106,6 @@ fn a_directory_that_is_not_there_is_replaced_by_home() {
         child.stdin.take().unwrap().write_all(b"input").unwrap();
         let output = child.wait_with_output().unwrap();
         assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), format!("{expected}\ninput")));
-        command.env_clear();
     }
 }
 
@@ -146,16 +143,17 @@ fn trouble_with_the_connection_names_host_cause_and_remedy() {
 
     // The node dies under a running command.
     let file = cluster.path("pid");
-    let script = format!("echo $$ >{}; exec sleep 1000", file.display());
+    let script = format!("echo $$ >{}; echo up; exec sleep 1000", file.display());
     let mut command = cluster.exec(&["h2", &script]);
-    let child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let pid = pid_in(&file);
+    let mut up = [0; 3];
+    child.stdout.as_mut().unwrap().read_exact(&mut up).unwrap();
     cluster.take(2).process.kill().unwrap();
-    let output = child.wait_with_output().unwrap();
-    let (code, _, err) = outcome(&output);
-    assert!(code == Some(255) && err.contains("h2: NodeLost: ") && err.contains("not known"), "{err}");
+    let (code, _, err) = outcome(&child.wait_with_output().unwrap());
     // This one was not PID 1, so that its command outlives it.
     kill(Pid::from_raw(pid as i32), Signal::SIGKILL).unwrap();
+    assert!(code == Some(255) && err.contains("h2: NodeLost: ") && err.contains("not known"), "{err}");
 }
 
 #[test]
@@ -171,11 +169,28 @@ fn signals_are_passed_on() {
     let cluster = Cluster::new(1);
     let file = cluster.path("pid");
     let script = format!("trap 'exit 9' TERM; echo $$ >{}; while :; do sleep 0.05; done", file.display());
-    let mut child = cluster.exec(&["h1", &script]).spawn().unwrap();
+    // The shell there says that its `sleep` was terminated.
+    let mut child = cluster.exec(&["h1", &script]).stderr(Stdio::null()).spawn().unwrap();
     let pid = pid_in(&file);
     signal(&child, Signal::SIGTERM);
     assert_eq!(child.wait().unwrap().code(), Some(9));
     assert!(!alive(pid));
+}
+
+#[test]
+fn signals_that_are_ignored_here_stay_ignored() {
+    let cluster = Cluster::new(1);
+    let file = cluster.path("pid");
+    let script = format!("echo $$ >{}; read line; echo $line", file.display());
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "trap '' HUP; exec \"$@\"", "sh", PROGRAM, "exec", "h1", &script]);
+    cluster.settings(&mut shell, 1);
+    let mut child = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    pid_in(&file);
+    signal(&child, Signal::SIGHUP);
+    child.stdin.take().unwrap().write_all(b"still here\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), "still here\n".to_owned()));
 }
 
 #[test]

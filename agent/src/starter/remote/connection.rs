@@ -20,6 +20,7 @@ use tonic::transport::Channel;
 
 use super::{Bulk, ENV_PORT, shown};
 use crate::starter::hosts::{HostsError, Location};
+use crate::starter::serve::{KEEP_ALIVE_INTERVAL, KEEP_ALIVE_TIMEOUT};
 use crate::tls::{Identity, TlsError};
 
 /// TCP's own patience is minutes; `mpirun` would sit there without a word.
@@ -72,7 +73,7 @@ pub enum RemoteError {
     #[error("{}", if *started {
         "the starter went away while the command ran; how the command ended is not known: check that the node is up"
     } else {
-        "the starter went away before the command ran: check that the node is up"
+        "the starter went away before it said that the command runs: check that the node is up"
     })]
     Lost {
         /// Whether the command was running.
@@ -163,7 +164,9 @@ async fn connect_as(identity: &Identity, name: &str, address: SocketAddr) -> Res
     // A name that no certificate can bear is like one that this certificate does not bear.
     let endpoint = identity
         .endpoint_at(name, address)
-        .map_err(|error| RemoteAttempt { error: error.into(), wrong_name: true })?;
+        .map_err(|error| RemoteAttempt { error: error.into(), wrong_name: true })?
+        .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
+        .keep_alive_timeout(KEEP_ALIVE_TIMEOUT);
     // By hand, so that a host that is not there is told apart from one that does not want us.
     let connected = tokio::time::timeout(CONNECT, TcpStream::connect(address)).await;
     let connected = connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));

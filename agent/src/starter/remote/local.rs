@@ -31,7 +31,8 @@ impl Signals {
     /// Takes them over.
     pub(super) fn new() -> io::Result<Self> {
         let (send, signals) = mpsc::channel(SIGNALS_IN_FLIGHT);
-        for kind in FORWARDED {
+        // What nohup, or a shell for its background jobs, has set to be ignored stays ignored.
+        for kind in FORWARDED.iter().filter(|kind| !is_ignored(kind.as_raw_value())) {
             let mut arrivals = signal(*kind)?;
             let send = send.clone();
             let number = kind.as_raw_value();
@@ -82,6 +83,17 @@ pub(super) async fn write_stdout(bytes: Bytes) -> io::Result<Option<u8>> {
 /// A standard error that cannot be written has nowhere to say so.
 pub(super) async fn write_stderr(bytes: Bytes) {
     let _ = write(io::stderr, bytes).await;
+}
+
+#[allow(unsafe_code)]
+fn is_ignored(signal: i32) -> bool {
+    // SAFETY: a structure of integers and a nullable pointer, for which all zeroes are a value; it outlives the call,
+    // which changes nothing. nix can only ask by setting.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, std::ptr::null(), &raw mut action) == 0
+            && action.sa_sigaction == libc::SIG_IGN
+    }
 }
 
 /// On a thread that may block, so that signals get through while nobody reads the output.
