@@ -15,7 +15,7 @@ mod table;
 mod view;
 
 use std::fs::File;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use gridcast_core::report::Report;

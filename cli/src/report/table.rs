@@ -192,15 +192,11 @@ fn data(out: &mut String, dataset: &Dataset) {
         BoundKind::Declared => "declared",
         BoundKind::Measured => "measured",
     };
-    match dataset.percent_of_bound() {
-        Some(percent) => line!(
-            out,
-            "  {:.1} Mbit/s in all, {percent:.1} % of the {kind} network's bound of {:.1}",
-            dataset.aggregate_mbps,
-            dataset.bound_mbps
-        ),
-        None => line!(out, "  {:.1} Mbit/s in all; the bound is not known", dataset.aggregate_mbps),
-    }
+    let bound = dataset.percent_of_bound().map_or_else(
+        || "; the bound is not known".to_owned(),
+        |percent| format!(", {percent:.1} % of the {kind} network's bound of {:.1}", dataset.bound_mbps),
+    );
+    line!(out, "  {:.1} Mbit/s in all{bound}", dataset.aggregate_mbps);
     line!(
         out,
         "  {} read from the source, digest {}",
@@ -247,7 +243,7 @@ fn wrapped(out: &mut String, prefix: &str, text: &str) {
         if used > 0 && used + 1 + length > width {
             out.push_str(&line);
             out.push('\n');
-            line = indent.clone();
+            line.clone_from(&indent);
             used = 0;
         }
         if used > 0 {

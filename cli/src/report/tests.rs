@@ -167,11 +167,12 @@ fn the_page_is_written_and_the_report_read() {
     let file = folder.path().join("report.json");
     fs::write(&file, include_str!("../../../core/tests/report.json")).unwrap();
     assert_eq!(read(&file).unwrap(), example());
-    let html = Some(folder.path().join("page.html"));
+    let html = folder.path().join("page.html");
     let mut out = Vec::new();
-    print(&args::Report { file, html: html.clone(), output: args::ReportOutput::Json }, &mut out).unwrap();
+    print(&args::Report { file, html: Some(html.clone()), output: args::ReportOutput::Json }, &mut out)
+        .unwrap();
     assert_eq!(serde_json::from_slice::<Report>(&out).unwrap(), example(), "the JSON alone");
-    assert!(fs::read_to_string(html.unwrap()).unwrap().starts_with("<!DOCTYPE html>"));
+    assert!(fs::read_to_string(html).unwrap().starts_with("<!DOCTYPE html>"));
 }
 
 #[test]
@@ -201,4 +202,18 @@ fn pages_to_look_at() {
             fs::write(folder.join(format!("{name}.html")), html::page(&report)).unwrap();
         }
     }
+}
+
+#[test]
+fn the_published_schema_accepts_the_example_and_refuses_others() {
+    let schema: serde_json::Value =
+        serde_json::from_str(include_str!("../../../docs/report.schema.json")).unwrap();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let mut report: serde_json::Value =
+        serde_json::from_str(include_str!("../../../core/tests/report.json")).unwrap();
+    if let Some(error) = validator.iter_errors(&report).next() {
+        panic!("{error} at {}", error.instance_path());
+    }
+    report["outcome"] = "Perhaps".into();
+    assert!(!validator.is_valid(&report));
 }

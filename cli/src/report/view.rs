@@ -228,8 +228,8 @@ pub(super) fn size(bytes: u64) -> String {
     if bytes < 1024 {
         return format!("{bytes} B");
     }
-    let exponent = (bytes.ilog2() / 10) as usize;
-    format!("{:.1} {}", bytes as f64 / 2_f64.powi(10 * exponent as i32), UNITS[exponent - 1])
+    let exponent = bytes.ilog2() / 10;
+    format!("{:.1} {}", bytes as f64 / (1_u64 << (10 * exponent)) as f64, UNITS[exponent as usize - 1])
 }
 
 /// `50,000`: digits in groups of three; what is no number stays.
