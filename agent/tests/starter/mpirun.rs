@@ -43,13 +43,12 @@ fn options(cluster: &Cluster, hosts: u8) -> Vec<String> {
     let machinefile: PathBuf = cluster.path("machinefile");
     let lines: Vec<_> = (1..=hosts).map(|host| format!("h{host} slots=1 max_slots=1\n")).collect();
     std::fs::write(&machinefile, lines.concat()).unwrap();
-    let options = [
-        &["--hostfile", machinefile.to_str().unwrap(), "-np", &hosts.to_string()][..],
-        &["--mca", "plm_rsh_agent", &format!("{PROGRAM} exec")],
-        // All on loopback, no network to choose; the machine's own cores do not matter.
-        &["--mca", "oob_tcp_if_include", "lo", "--bind-to", "none"],
-    ];
-    options.concat().iter().map(ToString::to_string).collect()
+    let (machinefile, processes) = (machinefile.to_str().unwrap(), hosts.to_string());
+    let agent = format!("{PROGRAM} exec");
+    let mut options = vec!["--hostfile", machinefile, "-np", &processes, "--mca", "plm_rsh_agent", &agent];
+    // All on loopback, no network to choose; the machine's own cores do not matter.
+    options.extend(["--mca", "oob_tcp_if_include", "lo", "--bind-to", "none"]);
+    options.into_iter().map(str::to_owned).collect()
 }
 
 async fn placement(cluster: &Cluster, hosts: u8, launch: &str) -> BTreeMap<u32, u8> {
