@@ -7,7 +7,7 @@
 #![allow(clippy::expect_used, reason = "a measurement that fails has nothing else to say")]
 
 #[path = "../tests/common/net.rs"]
-#[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the tests")]
+#[allow(dead_code, unreachable_pub, missing_docs, clippy::unwrap_used, reason = "shared with the tests")]
 mod net;
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use gridcast_core::broadcast::topology::Topology;
 use gridcast_lab::Lifetime;
 use gridcast_lab::fabric::{Fabric, FabricSpec, Port};
-use gridcast_lab::node::{Node, NodeSpec};
+use gridcast_lab::node::{Node, NodeSpec, command};
 use net::{End, cpu_seconds, goodput_mbps, least, rtts_ms};
 
 const WARM_UP: Duration = Duration::from_millis(1500);
@@ -102,6 +102,12 @@ fn node(state: &Path, name: &str, number: u8) -> NodeSpec {
 fn row(mbps: f64, one_way_ms: f64, json: bool) -> serde_json::Value {
     let net = Net::new(2, mbps, one_way_ms);
     let (a, b) = (net.end(0), net.end(1));
+    // More than the product of any rate and delay here, so that the fabric is measured and not the buffers.
+    for node in &net.nodes {
+        let script = "for key in rmem wmem; do echo 4096 131072 67108864 > /proc/sys/net/ipv4/tcp_$key; done";
+        let written = command(node.pid(), "/bin/sh").args(["-c", script]).status().expect("a shell");
+        assert!(written.success(), "the buffers of {} were not raised", node.name());
+    }
     let idle = least(&rtts_ms(a, b, 64, 50));
     let mut loaded = f64::NAN;
     let [cubic, bbr] = ["cubic", "bbr"].map(|name| {

@@ -1,4 +1,5 @@
 //! Real nodes, as root: what they see, what they share, what remains of them.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
 mod common;
 
@@ -139,7 +140,7 @@ fn signals_reach_programs() {
         .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     assert_eq!(lines.next().unwrap().unwrap(), "ready");
-    kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).unwrap();
+    kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM).unwrap();
     assert_eq!(lines.next().unwrap().unwrap(), "caught");
     assert_eq!(child.wait().unwrap().code(), Some(3));
 
@@ -150,6 +151,19 @@ fn signals_reach_programs() {
     assert!(lines.next().is_none(), "the program dies with its helper and closes its output");
     child.wait().unwrap();
     eventually("the program is gone", || nodes.says(0, "echo /proc/[0-9]*").split(' ').count() == 2);
+}
+
+#[test]
+fn directories_can_be_bound_later() {
+    let nodes = Nodes::start(&["alpha", "beta"], |_| {});
+    let pid = nodes.nodes[0].pid();
+    nodes.says(0, "mkdir /data/staged /data/seen; echo x > /data/staged/file");
+    node::bind(pid, Path::new("/data/staged"), Path::new("/data/seen"), true).unwrap();
+    assert_eq!(nodes.says(0, "cat /data/seen/file"), "x");
+    assert!(!nodes.shell(0, "touch /data/seen/other 2> /dev/null").status().unwrap().success());
+    nodes.says(0, "touch /data/staged/other");
+    assert_eq!(mounts_in(nodes.state.path()), [""; 0]);
+    assert!(node::bind(pid, Path::new("/data/staged"), Path::new("/data/none"), true).is_err());
 }
 
 #[test]

@@ -1,10 +1,14 @@
 //! What happens to a packet between the host that sends it and those that receive it?
 //!
 //! An event is a packet (or a part of one) that comes to a place at a time. Events are taken in the order of their
-//! time, not of the clock that reads them, so that being late does not change what happens on the links. There is
-//! no clock and no I/O here.
+//! time, not of the clock that reads them, so that being late does not change what happens on the links. Nobody
+//! sees how late a switch is; so the caller is woken for deliveries, and what happens at switches is caught up with
+//! before the next thing that could depend on it. There is no clock and no I/O here.
+//!
+//! Switches cut through: a packet begins to leave one as soon as the next link can send it without a pause. On an
+//! idle way it takes the time of the slowest link once, not that of each.
 
-use std::cmp::Ordering;
+use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, HashMap};
 use std::net::Ipv4Addr;
 use std::ops::Range;
@@ -14,7 +18,7 @@ use gridcast_core::broadcast::topology::{Graph, Routes};
 
 use super::counters::{Counters, LinkCounters, PortCounters};
 use super::flood::Floods;
-use super::link::{Link, LinkSpec, Random, default_queue_bytes};
+use super::link::{Link, LinkSpec, Random, Sent, default_queue_bytes};
 use super::packet::{Account, Packet, Window};
 use super::{FabricError, FabricSpec};
 
@@ -39,6 +43,8 @@ pub(crate) struct Engine {
     port_of: Vec<Option<usize>>,
     addresses: HashMap<Ipv4Addr, usize>,
     under_way: BinaryHeap<Event>,
+    /// For each event a time before which nothing is delivered because of it.
+    wakes: BinaryHeap<Reverse<u64>>,
     order: u64,
     account: Account,
     overloaded: u64,
@@ -144,6 +150,7 @@ impl Engine {
             port_of,
             addresses,
             under_way: BinaryHeap::new(),
+            wakes: BinaryHeap::new(),
             order: 0,
             account: Account::default(),
             overloaded: 0,
@@ -234,17 +241,20 @@ impl Engine {
         ((least / packet.frame_bytes()) as u32).clamp(1, count)
     }
 
-    /// When the next event is.
+    /// When to [`advance`](Self::advance) next at the latest, so that nothing is delivered late.
     pub(crate) fn due_ns(&self) -> Option<u64> {
-        self.under_way.peek().map(|event| event.at_ns)
+        self.wakes.peek().map(|wake| wake.0)
     }
 
-    /// Lets everything happen that is due at `now_ns`.
+    /// Lets everything happen that is due at `now_ns`. To be called before [`send`](Self::send) at a later time.
     pub(crate) fn advance(&mut self, now_ns: u64, deliver: &mut dyn FnMut(Delivery<'_>)) {
-        while self.due_ns().is_some_and(|due| due <= now_ns) {
+        while self.under_way.peek().is_some_and(|event| event.at_ns <= now_ns) {
             if let Some(event) = self.under_way.pop() {
                 self.step(event, deliver);
             }
+        }
+        while self.due_ns().is_some_and(|due| due <= now_ns) {
+            self.wakes.pop();
         }
     }
 
@@ -302,29 +312,53 @@ impl Engine {
     /// Puts the packet on a link that leads to `place`: as much as the queue takes, without what is lost.
     fn pass(&mut self, number: usize, event: &Event, place: Place) {
         let link = &mut self.links[number];
-        let (count, left_ns) = link.admit(event.at_ns, &event.packet, event.window);
-        let at_ns = left_ns + link.delay_ns;
-        let end = event.window.first + count;
-        let mut first = event.window.first;
-        if link.is_lossy() {
-            for segment in first..end {
-                if self.links[number].loses() {
-                    self.push(event, place, at_ns, first..segment);
-                    first = segment + 1;
-                }
+        let Some(sent) = link.admit(event.at_ns, &event.packet, event.window) else { return };
+        let end = event.window.first + sent.count;
+        let (mut first, mut segment) = (event.window.first, event.window.first);
+        while self.links[number].is_lossy() && segment < end {
+            if self.links[number].loses() {
+                self.push(event, place, sent, first..segment);
+                first = segment + 1;
             }
+            segment += 1;
         }
-        self.push(event, place, at_ns, first..end);
+        self.push(event, place, sent, first..end);
     }
 
-    fn push(&mut self, event: &Event, place: Place, at_ns: u64, segments: Range<u32>) {
+    fn push(&mut self, event: &Event, place: Place, sent: Sent, segments: Range<u32>) {
         if segments.is_empty() {
             return;
         }
         let window = Window { first: segments.start, count: segments.len() as u32 };
+        let (at_ns, wake_ns) = self.times(place, event.to, sent, event.packet.wire_bytes(window));
         self.order += 1;
         let packet = Rc::clone(&event.packet);
         self.under_way.push(Event { at_ns, order: self.order, place, to: event.to, packet, window });
+        self.wakes.push(Reverse(wake_ns));
+    }
+
+    /// When a packet that has been sent to `place` is to be seen to there, and a time before which nothing is
+    /// delivered because of it.
+    fn times(&self, place: Place, to: For, sent: Sent, bytes: u64) -> (u64, u64) {
+        let Sent { head_ns, tail_ns, .. } = sent;
+        let (Place::At(vertex), For::Host(host)) = (place, to) else { return (tail_ns, tail_ns) };
+        let Some(arc) = self.routes.next_arc(vertex, host) else { return (tail_ns, tail_ns) };
+        let next = &self.links[arc];
+        // Cut through, but so late that the last bit has come when it has to leave: a fast link is not kept by a
+        // packet that trickles in from a slow one.
+        let takes_ns = next.takes_ns(bytes);
+        let at_ns = head_ns.max(tail_ns.saturating_sub(takes_ns));
+        (at_ns, next.begins_ns(at_ns) + takes_ns + self.delay_ns(vertex, host))
+    }
+
+    /// The delays of the links from a vertex to a host.
+    fn delay_ns(&self, mut vertex: usize, host: usize) -> u64 {
+        let mut delay_ns = 0;
+        while let Some(arc) = self.routes.next_arc(vertex, host) {
+            delay_ns += self.links[arc].delay_ns();
+            vertex = self.graph.arcs()[arc].to;
+        }
+        delay_ns
     }
 
     /// What was counted, but for time and lateness, which are not known here.

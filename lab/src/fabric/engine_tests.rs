@@ -56,10 +56,12 @@ const MS: u64 = 1_000_000;
 fn a_packet_takes_its_time_on_each_link() {
     let mut engine = dumbbell(|_| {});
     engine.send(0, &datagram(address(3)), 0);
-    assert_eq!(engine.due_ns(), Some(FRAME + MS));
-    assert_eq!(run(&mut engine), [(2, 3 * (FRAME + MS))]);
+    assert_eq!(engine.due_ns(), Some(FRAME + 3 * MS), "nobody need wake for the switches");
+    assert_eq!(run(&mut engine), [(2, FRAME + 3 * MS)]);
     engine.send(2, &datagram(address(4)), 10 * MS);
-    assert_eq!(run(&mut engine), [(3, 10 * MS + 3 * FRAME + 2 * MS)], "D's link is half as fast");
+    assert_eq!(run(&mut engine), [(3, 10 * MS + 2 * FRAME + 2 * MS)], "D's link is half as fast");
+    engine.send(3, &datagram(address(3)), 20 * MS);
+    assert_eq!(run(&mut engine), [(2, 20 * MS + 2 * FRAME + 2 * MS)], "both ways");
     assert_eq!(engine.due_ns(), None);
 }
 
@@ -70,9 +72,9 @@ fn directions_differ_where_declared() {
         topology.links[0].back_delay_ms = Some(5.0);
     });
     engine.send(0, &datagram(address(2)), 0);
-    assert_eq!(run(&mut engine), [(1, 2 * (FRAME + MS))]);
+    assert_eq!(run(&mut engine), [(1, FRAME + 2 * MS)]);
     engine.send(1, &datagram(address(1)), 0);
-    assert_eq!(run(&mut engine), [(0, FRAME + MS + 2 * FRAME + 5 * MS)]);
+    assert_eq!(run(&mut engine), [(0, 2 * FRAME + 6 * MS)]);
 }
 
 #[test]
@@ -84,7 +86,7 @@ fn a_trunk_is_shared_and_says_where_packets_were_dropped() {
     }
     let deliveries = run(&mut engine);
     let last = deliveries.last().unwrap().1;
-    let expected = deliveries.len() as u64 * FRAME + 2 * FRAME + 3 * MS;
+    let expected = deliveries.len() as u64 * FRAME + 3 * MS;
     assert_eq!(last, expected, "the trunk carries one after the other, without a gap");
     let counters = engine.counters();
     assert_eq!(counters.link("A", "X").unwrap().packets, 50);
@@ -153,7 +155,7 @@ fn super_packets_are_cut_as_finely_as_the_slowest_link_wants() {
         counts
     };
     assert_eq!(parts(10.0), [1; 40]);
-    assert_eq!(parts(1000.0), [2; 20], "the links of 100 Mbit/s want it so");
+    assert_eq!(parts(1000.0), [4; 10], "the links of 100 Mbit/s want it so");
 }
 
 #[test]
@@ -198,12 +200,49 @@ fn budgets_of_hosts_hold() {
         let last = |port| deliveries.iter().filter(|(to, _)| *to == port).map(|(_, at)| *at).max().unwrap();
         (last(1), last(0))
     };
-    let (free, through) = (11 * FRAME + 2 * MS, 2 * FRAME + 2 * MS);
-    assert_eq!(last(limited(Some(10.0), None, None)), (10 * 10 * FRAME + through, free));
-    assert_eq!(last(limited(None, Some(10.0), None)), (free, 10 * 10 * FRAME + through));
+    let free = 10 * FRAME + 2 * MS;
+    assert_eq!(last(limited(Some(10.0), None, None)), (10 * 10 * FRAME + FRAME + 2 * MS, free));
+    assert_eq!(last(limited(None, Some(10.0), None)), (free, 10 * 10 * FRAME + FRAME + 2 * MS));
     let (sent, received) = last(limited(None, None, Some(10.0)));
     assert!(sent.max(received) >= 20 * 10 * FRAME, "both directions share the budget");
     let counters = limited(Some(10.0), None, Some(10.0)).counters();
     let names: Vec<_> = counters.budgets.iter().map(|budget| (&budget.from[..], &budget.to[..])).collect();
     assert_eq!(names, [("A", "sendMbps"), ("A", "totalMbps")]);
+}
+
+#[test]
+fn a_slow_stream_does_not_keep_a_fast_trunk() {
+    // One host trickles in at 1 Mbit/s; the other must not notice on the trunk.
+    let mut engine = dumbbell(|topology| topology.links[0].mbps = 1.0);
+    engine.send(0, &datagram(address(3)), 0);
+    let mut times = Vec::new();
+    for packet in 0..90 {
+        engine.advance(packet * FRAME, &mut |delivery| times.push(delivery.due_ns));
+        engine.send(1, &datagram(address(3)), packet * FRAME);
+    }
+    times.extend(run(&mut engine).iter().map(|(_, at)| *at));
+    let expected: Vec<u64> = (1..=90).chain([100]).map(|frames| frames * FRAME + 3 * MS).collect();
+    assert_eq!(times, expected);
+}
+
+#[test]
+fn waking_when_due_delivers_nothing_late() {
+    let mut engine = dumbbell(|topology| {
+        topology.links[2] = Declared { queue_bytes: Some(1 << 20), ..Declared::new("X", "Y", 30.0) };
+    });
+    let mut tcp = vec![0; 20 + 40 * 1460];
+    tcp[12] = 5 << 4;
+    for (from, to, at) in [(0, 3, 0), (1, 4, 10_000), (2, 1, 20_000), (3, 2, 30_000), (0, 4, 40_000)] {
+        engine.advance(at, &mut |_| {});
+        engine.send(from, &packet(address(to), 6, &tcp, 1460), at);
+    }
+    let mut segments = 0;
+    while let Some(due) = engine.due_ns() {
+        engine.advance(due, &mut |delivery| {
+            // A nanosecond for rounding.
+            assert!(due.abs_diff(delivery.due_ns) <= 1, "{due} {}", delivery.due_ns);
+            segments += delivery.window.count;
+        });
+    }
+    assert_eq!(segments, 200);
 }

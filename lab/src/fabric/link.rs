@@ -10,11 +10,22 @@ const LEAST_DEFAULT_QUEUE: f64 = 131_072.0;
 /// What a queue holds beyond one round trip, seconds: senders on a busy machine pause for a few milliseconds and
 /// then send at once what they owe.
 const PAUSE_SECONDS: f64 = 0.004;
-/// Super-packets are cut so that no part keeps a link longer than this, nanoseconds: they are stored and forwarded
-/// at each switch, and real segments would not wait for one another.
-const LONGEST_PART_NS: f64 = 250_000.0;
+/// Super-packets are cut so that no part keeps a link longer than this, nanoseconds: a part is delivered at once when
+/// its last bit arrives, and other traffic waits for all of it. Half of what TCP itself sends at once, about 1 ms.
+const LONGEST_PART_NS: f64 = 500_000.0;
 /// Nor does a part fill more of a queue than this.
 const PART_OF_QUEUE: u64 = 4;
+
+/// What a link has taken of a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sent {
+    /// Number of segments, the first ones of the window.
+    pub(crate) count: u32,
+    /// When their first bit arrives at the other end, nanoseconds.
+    pub(crate) head_ns: u64,
+    /// When their last bit does.
+    pub(crate) tail_ns: u64,
+}
 
 /// What passed a link, and what did not. Bytes are bytes on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,8 +43,7 @@ pub(crate) struct Passage {
 pub(crate) struct Link {
     ns_per_byte: f64,
     queue_bytes: u64,
-    /// One way, nanoseconds.
-    pub(crate) delay_ns: u64,
+    delay_ns: u64,
     loss: f64,
     random: Random,
     /// When the last bit of what is queued has left, nanoseconds.
@@ -79,9 +89,19 @@ impl Link {
         ((LONGEST_PART_NS / self.ns_per_byte) as u64).min(self.queue_bytes / PART_OF_QUEUE)
     }
 
-    /// Queues as many segments of the window as there is room for, its first ones, at time `now_ns`. Returns their
-    /// number and when the last of them has left. An idle link takes one segment whatever its queue is.
-    pub(crate) fn admit(&mut self, now_ns: u64, packet: &Packet, window: Window) -> (u32, u64) {
+    /// Time that so many bytes take, nanoseconds.
+    pub(crate) fn takes_ns(&self, bytes: u64) -> u64 {
+        (bytes as f64 * self.ns_per_byte).round() as u64
+    }
+
+    /// When something could begin to leave that comes at `now_ns`, if nothing else comes before.
+    pub(crate) fn begins_ns(&self, now_ns: u64) -> u64 {
+        now_ns.max(self.free_ns as u64)
+    }
+
+    /// Queues as many segments of the window as there is room for at time `now_ns`, none where there is no room. An
+    /// idle link takes one segment whatever its queue is.
+    pub(crate) fn admit(&mut self, now_ns: u64, packet: &Packet, window: Window) -> Option<Sent> {
         let now = now_ns as f64;
         let backlog = ((self.free_ns - now) / self.ns_per_byte).max(0.0);
         let room = self.queue_bytes as f64 - backlog;
@@ -96,13 +116,15 @@ impl Link {
         self.passage.dropped_packets += u64::from(window.count - count);
         self.passage.dropped_bytes += all - taken;
         if count == 0 {
-            return (0, now_ns);
+            return None;
         }
         self.passage.packets += u64::from(count);
         self.passage.bytes += taken;
         self.passage.max_queue_bytes = self.passage.max_queue_bytes.max(backlog as u64 + taken);
-        self.free_ns = self.free_ns.max(now) + taken as f64 * self.ns_per_byte;
-        (count, self.free_ns.ceil() as u64)
+        let begins = self.free_ns.max(now);
+        self.free_ns = begins + taken as f64 * self.ns_per_byte;
+        let arrives = |left: f64| left.round() as u64 + self.delay_ns;
+        Some(Sent { count, head_ns: arrives(begins), tail_ns: arrives(self.free_ns) })
     }
 
     /// Whether the next segment is lost on the way.
@@ -111,6 +133,11 @@ impl Link {
         let lost = self.loss > 0.0 && self.random.fraction() < self.loss;
         self.passage.lost_packets += u64::from(lost);
         lost
+    }
+
+    /// One way, nanoseconds.
+    pub(crate) fn delay_ns(&self) -> u64 {
+        self.delay_ns
     }
 
     /// Whether it can lose any.
@@ -156,36 +183,35 @@ mod tests {
     fn full_segments_take_the_time_of_their_payload_at_the_declared_rate() {
         let mut link = Link::new(LINK, 0);
         let packet = full();
-        let (count, left) = link.admit(1000, &packet, packet.whole());
+        let tail = |link: &mut Link, now| link.admit(now, &packet, packet.whole()).unwrap().tail_ns;
         // 1448 bytes at 100 Mbit/s.
-        assert_eq!((count, left), (1, 1000 + 115_840));
-        assert_eq!(link.admit(1000, &packet, packet.whole()), (1, 1000 + 2 * 115_840));
-        assert_eq!(
-            link.admit(10_000_000, &packet, packet.whole()),
-            (1, 10_000_000 + 115_840),
-            "idle time is lost"
-        );
+        assert_eq!(tail(&mut link, 1000), 1000 + 115_840);
+        assert_eq!(tail(&mut link, 1000), 1000 + 2 * 115_840);
+        assert_eq!(tail(&mut link, 10_000_000), 10_000_000 + 115_840, "idle time is lost");
+        let mut far = Link::new(LinkSpec { delay_ms: 2.0, ..LINK }, 0);
+        let sent = Sent { count: 1, head_ns: 2_000_000, tail_ns: 2_115_840 };
+        assert_eq!(far.admit(0, &packet, packet.whole()), Some(sent));
     }
 
     #[test]
     fn the_queue_drops_its_tail_and_counts_it() {
         let mut link = Link::new(LINK, 0);
         let packet = full();
-        let taken: u32 = (0..12).map(|_| link.admit(0, &packet, packet.whole()).0).sum();
+        let taken = (0..12).filter(|_| link.admit(0, &packet, packet.whole()).is_some()).count();
         assert_eq!(taken, 10);
         let passage = link.passage;
         assert_eq!((passage.packets, passage.bytes), (10, 15_380));
         assert_eq!((passage.dropped_packets, passage.dropped_bytes), (2, 2 * 1538));
         assert_eq!((passage.max_queue_bytes, passage.lost_packets), (15_380, 0));
-        assert_eq!(link.admit(115_840, &packet, packet.whole()).0, 1, "one has left, one fits");
+        assert!(link.admit(115_841, &packet, packet.whole()).is_some(), "one has left, one fits");
     }
 
     #[test]
     fn an_idle_link_takes_a_packet_larger_than_its_queue() {
         let mut link = Link::new(LinkSpec { queue_bytes: 100, ..LINK }, 0);
         let packet = full();
-        assert_eq!(link.admit(0, &packet, packet.whole()).0, 1);
-        assert_eq!(link.admit(0, &packet, packet.whole()).0, 0);
+        assert!(link.admit(0, &packet, packet.whole()).is_some());
+        assert!(link.admit(0, &packet, packet.whole()).is_none());
     }
 
     #[test]

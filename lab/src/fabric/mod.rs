@@ -27,7 +27,7 @@ mod ports;
 mod relay;
 mod start;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::Ipv4Addr;
 
@@ -74,7 +74,7 @@ pub struct Port {
 #[derive(Debug, thiserror::Error)]
 pub enum FabricError {
     /// The topology cannot be.
-    #[error("topology: {0}")]
+    #[error("the topology cannot be built")]
     Topology(#[from] TopologyError),
     /// The ports cannot be.
     #[error("port of {host}: {message}")]
@@ -85,7 +85,7 @@ pub enum FabricError {
         message: String,
     },
     /// A step failed on the machine.
-    #[error("cannot {step}: {source}")]
+    #[error("cannot {step}")]
     Machine {
         /// What was tried.
         step: String,
@@ -129,13 +129,13 @@ impl FabricSpec {
     /// Whether it can be built.
     pub fn validate(&self) -> Result<(), FabricError> {
         self.topology.validate()?;
-        let (mut hosts, mut addresses) = (HashMap::new(), HashMap::new());
+        let (mut hosts, mut addresses) = (HashSet::new(), HashMap::new());
         for port in &self.ports {
             let wrong = |message: String| Err(FabricError::Port { host: port.host.clone(), message });
             if !self.topology.hosts.iter().any(|host| host.name() == port.host) {
                 return Err(FabricError::unknown_host(&port.host));
             }
-            if hosts.insert(&port.host, ()).is_some() {
+            if !hosts.insert(&port.host) {
                 return wrong("the host has two ports; give it one".to_owned());
             }
             if let Some(other) = addresses.insert(port.address, &port.host) {

@@ -85,7 +85,6 @@ impl Relay {
         let lifetime = io::stdin();
         let mut readable = Vec::with_capacity(self.tuns.len());
         loop {
-            self.deliver();
             let present: Vec<usize> =
                 (0..self.tuns.len()).filter(|&port| self.tuns[port].is_some()).collect();
             let own = [signals.as_fd(), lifetime.as_fd(), control.fd()];
@@ -108,6 +107,8 @@ impl Relay {
             if asked {
                 control.answer(|| self.counters())?;
             }
+            // What has come to switches meanwhile came before what is read now.
+            self.deliver();
             for &port in &readable {
                 self.read(port)?;
             }

@@ -1,5 +1,6 @@
 //! The owner's side of the fabric, and the process that it starts.
 
+use std::error::Error;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
@@ -14,6 +15,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, setsid};
 
 use super::{Counters, FABRIC_ARG, FabricError, FabricSpec, counters, run};
+use crate::os::process::pidfd_open;
 use crate::program::hidden;
 
 /// Name of the specification in the fabric's directory.
@@ -66,6 +68,11 @@ impl Fabric {
         self.process.id()
     }
 
+    /// A descriptor that becomes readable when its process ends, however it ends.
+    pub fn watch(&self) -> io::Result<OwnedFd> {
+        pidfd_open(Pid::from_raw(self.process.id() as i32))
+    }
+
     /// What it has counted so far.
     pub fn counters(&self) -> io::Result<Counters> {
         counters(&self.directory)
@@ -81,7 +88,7 @@ impl Fabric {
         let deadline = Instant::now() + STOP_TIMEOUT;
         if self.process.try_wait()?.is_none() {
             // Not yet waited for, so the number is still its.
-            kill(Pid::from_raw(self.process.id() as i32), Signal::SIGTERM)?;
+            kill(Pid::from_raw(self.process.id().cast_signed()), Signal::SIGTERM)?;
         }
         while self.process.try_wait()?.is_none() {
             if Instant::now() > deadline {
@@ -121,8 +128,12 @@ pub(crate) fn run_hidden(arguments: &[OsString]) -> i32 {
     match ran {
         Ok(_) => 0,
         Err(error) => {
-            eprintln!("gridcast: {error}");
-            say(&error.to_string());
+            let message = match error.source() {
+                Some(source) => format!("{error}: {source}"),
+                None => error.to_string(),
+            };
+            eprintln!("gridcast: {message}");
+            say(&message);
             1
         }
     }

@@ -18,7 +18,7 @@ use nix::unistd::{ForkResult, Pid, getppid, pipe2};
 use super::ENTER_ARG;
 use super::init::die_with_parent;
 use super::supervise::{OnSignal, Signals, end_like, until_ended};
-use crate::os::process::{Unthreaded, pidfd_open};
+use crate::os::process::{Unthreaded, fork_unthreaded, pidfd_open};
 use crate::program::hidden;
 
 /// Exit code of the helper where the node could not be entered.
@@ -51,15 +51,19 @@ pub fn command_in(pid: i32, directory: impl AsRef<Path>, program: impl AsRef<OsS
 /// makes and returns stays in that namespace. Blocks.
 pub fn in_network<T: Send>(pid: i32, act: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     let namespace = File::open(format!("/proc/{pid}/ns/net"))?;
-    // A thread of its own: no other code may ever run on one that is somewhere else.
-    thread::scope(|scope| {
-        scope
-            .spawn(|| {
-                setns(namespace, CloneFlags::CLONE_NEWNET)?;
-                act()
-            })
-            .join()
-            .unwrap_or_else(|_| Err(io::Error::other("the thread in the node's network panicked")))
+    in_thread(|| {
+        setns(namespace, CloneFlags::CLONE_NEWNET)?;
+        act()
+    })
+}
+
+/// Runs `act` in a thread of its own: no other code may ever run on one that is somewhere else.
+fn in_thread<T: Send>(act: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    thread::scope(|scope| match thread::Builder::new().name("in-node".to_owned()).spawn_scoped(scope, act) {
+        Ok(thread) => {
+            thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread in the node panicked")))
+        }
+        Err(error) => Err(error),
     })
 }
 
@@ -113,7 +117,7 @@ fn enter(request: &Request<'_>) -> io::Result<i32> {
     let most = CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWUTS | CloneFlags::CLONE_NEWIPC;
     setns(node, most | CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWPID)?;
     let (alive, helper) = pipe2(OFlag::O_CLOEXEC)?;
-    match unthreaded.fork()? {
+    match fork_unthreaded(unthreaded)? {
         ForkResult::Child => {
             drop((helper, signals));
             exit(execute(request, &here, &alive))

@@ -20,7 +20,10 @@ use serde::{Deserialize, Serialize};
 use super::NodeSpec;
 use super::root;
 use super::supervise::{OnSignal, Signals, end_like, until_ended};
-use crate::os::{netdev, process::Unthreaded};
+use crate::os::{
+    netdev,
+    process::{Unthreaded, fork_unthreaded},
+};
 
 /// How long PID 1 may go on after the lifetime has ended.
 const GRACE: Duration = Duration::from_secs(2);
@@ -100,7 +103,7 @@ fn keep(report: &mut File) -> Result<i32, Fault> {
     let signals = Signals::block().at("block signals", "")?;
     unshare(CloneFlags::CLONE_NEWPID).at("make a PID namespace", "")?;
     let (alive, keeper) = pipe2(OFlag::O_CLOEXEC).at("make a pipe", "")?;
-    match unthreaded.fork().at("fork PID 1", "")? {
+    match fork_unthreaded(unthreaded).at("fork PID 1", "")? {
         ForkResult::Child => {
             drop((keeper, signals));
             let fault = match become_node(&spec, &alive, report) {

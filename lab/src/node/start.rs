@@ -152,7 +152,7 @@ impl Node {
             }
             if !asked {
                 // Not yet waited for, so the number is still the keeper's.
-                kill(Pid::from_raw(self.keeper.id() as i32), Signal::SIGTERM)?;
+                kill(Pid::from_raw(self.keeper.id().cast_signed()), Signal::SIGTERM)?;
                 asked = true;
             }
             if Instant::now() > deadline {

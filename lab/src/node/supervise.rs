@@ -95,7 +95,7 @@ pub(crate) fn until_ended(
 }
 
 fn hand_on(child: Pid, on_signal: OnSignal, number: u32, code: i32) {
-    let Ok(signal) = Signal::try_from(number as i32) else { return };
+    let Ok(signal) = Signal::try_from(number.cast_signed()) else { return };
     let from_terminal = code == libc::SI_KERNEL;
     // The child may have ended already, and is then a zombie until the next `waitpid`: nobody else has its number.
     match (on_signal, signal) {

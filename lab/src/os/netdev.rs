@@ -49,7 +49,7 @@ fn request_for(name: &str) -> io::Result<libc::ifreq> {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "an interface name has 1 to 15 bytes"));
     }
     for (place, byte) in request.ifr_name.iter_mut().zip(name.bytes()) {
-        *place = byte as libc::c_char;
+        *place = byte.cast_signed();
     }
     Ok(request)
 }
@@ -160,7 +160,7 @@ pub(crate) fn open_tun(name: &str) -> io::Result<File> {
     // SAFETY: the descriptor is open; the first call reads a live struct of its type, the second an integer.
     unsafe {
         request::tun_name(tun.as_raw_fd(), &raw const request)?;
-        request::tun_offload(tun.as_raw_fd(), (libc::TUN_F_CSUM | libc::TUN_F_TSO4) as libc::c_int)?;
+        request::tun_offload(tun.as_raw_fd(), (libc::TUN_F_CSUM | libc::TUN_F_TSO4).cast_signed())?;
     }
     Ok(tun)
 }

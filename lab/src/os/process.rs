@@ -19,13 +19,13 @@ impl Unthreaded {
         }
         Ok(Self(()))
     }
+}
 
-    /// Forks.
-    #[allow(unsafe_code)]
-    pub(crate) fn fork(self) -> io::Result<ForkResult> {
-        // SAFETY: the calling thread is the only one, so the child is a full copy of the process.
-        Ok(unsafe { fork() }?)
-    }
+/// Forks.
+#[allow(unsafe_code)]
+pub(crate) fn fork_unthreaded(_proof: Unthreaded) -> io::Result<ForkResult> {
+    // SAFETY: the calling thread is the only one, so the child is a full copy of the process.
+    Ok(unsafe { fork() }?)
 }
 
 /// A descriptor that refers to process `pid`, becomes readable when it ends, and can be given to `setns`.

@@ -1,5 +1,11 @@
 //! What the tests of nodes and fabric share.
-#![allow(dead_code, unreachable_pub, missing_docs, reason = "each test takes what it needs")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    missing_docs,
+    clippy::unwrap_used,
+    reason = "each test takes what it needs"
+)]
 
 pub mod net;
 

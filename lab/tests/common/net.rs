@@ -44,13 +44,16 @@ fn receive(mut stream: TcpStream, warm_up: Duration, window: Duration) -> io::Re
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
     let mut block = vec![0; 256 << 10];
     let began = Instant::now();
-    while began.elapsed() < warm_up {
-        stream.read(&mut block)?;
-    }
-    let (began, mut bytes) = (Instant::now(), 0);
-    while began.elapsed() < window {
-        bytes += stream.read(&mut block)?;
-    }
+    let mut receive_for = |time: Duration, began: Instant| {
+        let mut bytes = 0;
+        while began.elapsed() < time {
+            bytes += stream.read(&mut block)?;
+        }
+        io::Result::Ok(bytes)
+    };
+    receive_for(warm_up, began)?;
+    let began = Instant::now();
+    let bytes = receive_for(window, began)?;
     Ok(bytes as f64 * 8.0 / 1e6 / began.elapsed().as_secs_f64())
 }
 
