@@ -14,7 +14,7 @@ use gridcast_proto::v1::{DescribeRequest, Peer, WatchRequest};
 use nix::sys::signal::Signal;
 use tonic::Code;
 
-use nodes::{Keys, Pair};
+use nodes::{Keys, Pair, peer};
 
 #[test]
 fn a_controller_learns_who_answers() {
@@ -65,10 +65,10 @@ fn only_members_of_the_run_are_heard_and_believed() {
         })
     };
     let friend = || pair.keys.identity("controller");
-    assert_eq!(call(friend(), pair.peer(1)).as_deref(), Ok("node-1"));
-    call(strangers.identity("controller"), pair.peer(0)).unwrap_err();
+    assert_eq!(call(friend(), peer(1)).as_deref(), Ok("node-1"));
+    call(strangers.identity("controller"), peer(0)).unwrap_err();
     // The right address under a wrong name: somebody else answers there.
-    call(friend(), Peer { name: "node-1".to_owned(), ..pair.peer(0) }).unwrap_err();
+    call(friend(), Peer { name: "node-1".to_owned(), ..peer(0) }).unwrap_err();
 }
 
 #[test]

@@ -13,12 +13,12 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 use tonic::transport::Channel;
 
 /// A namespace that lives as long as a process that reads from this one: nothing is left, however the test ends.
-pub struct Namespace {
+pub(crate) struct Namespace {
     holder: Child,
 }
 
 impl Namespace {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         assert!(nix::unistd::geteuid().is_root(), "these tests make network namespaces: run them as root");
         let holder =
             Command::new("unshare").args(["--net", "cat"]).stdin(Stdio::piped()).spawn().expect("unshare");
@@ -34,16 +34,16 @@ impl Namespace {
         panic!("unshare made no namespace");
     }
 
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.holder.id()
     }
 
-    pub fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         format!("/proc/{}/ns/net", self.pid()).into()
     }
 
     /// A command inside that dies with the calling thread.
-    pub fn command(&self, program: &str) -> Command {
+    pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new("setpriv");
         command.args([
             "--pdeathsig",
@@ -58,7 +58,7 @@ impl Namespace {
     }
 
     /// Runs a command inside and returns what it printed.
-    pub fn run(&self, arguments: &[&str]) -> String {
+    pub(crate) fn run(&self, arguments: &[&str]) -> String {
         let output = self.command(arguments[0]).args(&arguments[1..]).output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success(), "{arguments:?}: {text} {}", String::from_utf8_lossy(&output.stderr));
@@ -66,7 +66,7 @@ impl Namespace {
     }
 
     /// Runs asynchronous code on a thread inside.
-    pub fn enter<T, F>(&self, work: F) -> T
+    pub(crate) fn enter<T, F>(&self, work: F) -> T
     where
         T: Send,
         F: AsyncFnOnce() -> T + Send,
@@ -92,10 +92,10 @@ impl Drop for Namespace {
 }
 
 /// Keys of a run: one directory per name.
-pub struct Keys(tempfile::TempDir);
+pub(crate) struct Keys(tempfile::TempDir);
 
 impl Keys {
-    pub fn new(names: &[&str]) -> Self {
+    pub(crate) fn new(names: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -113,23 +113,23 @@ impl Keys {
         Self(directory)
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
-    pub fn identity(&self, name: &str) -> Identity {
+    pub(crate) fn identity(&self, name: &str) -> Identity {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         Identity::load(&self.path(name)).unwrap()
     }
 }
 
 /// A running agent.
-pub struct Agent {
-    pub process: Child,
+pub(crate) struct Agent {
+    pub(crate) process: Child,
 }
 
 impl Agent {
-    pub fn start(namespace: &Namespace, name: &str, keys: &Path, state: &Path) -> Self {
+    pub(crate) fn start(namespace: &Namespace, name: &str, keys: &Path, state: &Path) -> Self {
         let mut process = namespace
             .command(env!("CARGO_BIN_EXE_gridcast-agent"))
             .args(["--name", name, "--listen", "0.0.0.0:7411", "--probe-port", "7413"])
@@ -149,12 +149,12 @@ impl Agent {
         Self { process }
     }
 
-    pub fn signal(&self, signal: nix::sys::signal::Signal) {
+    pub(crate) fn signal(&self, signal: nix::sys::signal::Signal) {
         let pid = i32::try_from(self.process.id()).unwrap();
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal).unwrap();
     }
 
-    pub fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
     }
@@ -167,17 +167,22 @@ impl Drop for Agent {
     }
 }
 
+/// How a node of a [`Pair`] is reached.
+pub(crate) fn peer(index: usize) -> Peer {
+    Peer { name: format!("node-{index}"), address: format!("10.42.0.{}", index + 1), port: 7411 }
+}
+
 /// Two nodes, `node-0` at 10.42.0.1 and `node-1` at 10.42.0.2, and a controller in the namespace of the first.
-pub struct Pair {
+pub(crate) struct Pair {
     // Dropped in this order: agents before the namespaces they live in.
-    pub agents: Vec<Agent>,
-    pub namespaces: [Namespace; 2],
-    pub keys: Keys,
-    pub state: tempfile::TempDir,
+    pub(crate) agents: Vec<Agent>,
+    pub(crate) namespaces: [Namespace; 2],
+    pub(crate) keys: Keys,
+    pub(crate) state: tempfile::TempDir,
 }
 
 impl Pair {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let namespaces = [Namespace::new(), Namespace::new()];
         let [first, second] = &namespaces;
         let (near, far) = (first.pid().to_string(), second.pid().to_string());
@@ -201,12 +206,12 @@ impl Pair {
     }
 
     /// Both directions of the link at this rate, with a queue of a megabyte.
-    pub fn throttle(&self, rate: &str) {
+    pub(crate) fn throttle(&self, rate: &str) {
         self.throttle_with(rate, "1600");
     }
 
     /// The same with a larger bucket: this kernel's timers cannot refill a small one fast enough above 20 Mbit/s.
-    pub fn throttle_with(&self, rate: &str, burst: &str) {
+    pub(crate) fn throttle_with(&self, rate: &str, burst: &str) {
         for namespace in &self.namespaces {
             namespace.run(&[
                 "tc", "qdisc", "replace", "dev", "eth0", "root", "tbf", "rate", rate, "burst", burst,
@@ -215,19 +220,15 @@ impl Pair {
         }
     }
 
-    pub fn agent(&self, index: usize) -> Agent {
+    pub(crate) fn agent(&self, index: usize) -> Agent {
         let name = format!("node-{index}");
         Agent::start(&self.namespaces[index], &name, &self.keys.path(&name), &self.state.path().join(&name))
     }
 
-    pub fn peer(&self, index: usize) -> Peer {
-        Peer { name: format!("node-{index}"), address: format!("10.42.0.{}", index + 1), port: 7411 }
-    }
-
     /// Runs `work` with a controller's connection to agent 0.
-    pub fn control<T: Send>(&self, work: impl AsyncFnOnce(AgentClient<Channel>) -> T + Send) -> T {
+    pub(crate) fn control<T: Send>(&self, work: impl AsyncFnOnce(AgentClient<Channel>) -> T + Send) -> T {
         let identity = self.keys.identity("controller");
-        let peer = self.peer(0);
+        let peer = peer(0);
         self.namespaces[0].enter(async move || {
             let channel = identity.endpoint(&peer).unwrap().connect().await.unwrap();
             work(AgentClient::new(channel)).await

@@ -4,7 +4,7 @@ use gridcast_proto::v1::{Peer, ProbeBandwidthRequest, ProbeLatencyReply, ProbeLa
 use nix::sys::signal::Signal;
 use tonic::{Code, Status};
 
-use crate::nodes::Pair;
+use crate::nodes::{Pair, peer};
 
 fn latency(peer: Peer, payload_bytes: u32, count: u32) -> ProbeLatencyRequest {
     ProbeLatencyRequest {
@@ -34,7 +34,7 @@ fn ping_millis(pair: &Pair, bytes: &str) -> f64 {
 fn small_and_large_packets_all_come_back_with_kernel_stamps() {
     let pair = Pair::new();
     for bytes in [0, 44, 64, 1_472, 50_000, 65_507] {
-        let reply = measure(&pair, latency(pair.peer(1), bytes, 20)).unwrap();
+        let reply = measure(&pair, latency(peer(1), bytes, 20)).unwrap();
         assert_eq!((reply.sent, reply.rtt_nanos.len(), reply.duplicates), (20, 20, 0), "{bytes} bytes");
         assert_eq!(reply.timestamps, "kernel");
         assert!(reply.rtt_nanos.iter().all(|rtt| (1_000..1_000_000_000).contains(rtt)), "{reply:?}");
@@ -47,7 +47,7 @@ fn on_a_slow_link_the_figure_is_pings_and_the_links() {
     pair.throttle("20mbit");
     // 34 fragments, 51,164 bytes with their headers, each way, less the 1600 that the bucket lets pass at once.
     let expected = 2.0 * (51_164.0 - 1_600.0) * 8.0 / 20_000.0;
-    let ask = ProbeLatencyRequest { interval_micros: 100_000, ..latency(pair.peer(1), 50_000, 10) };
+    let ask = ProbeLatencyRequest { interval_micros: 100_000, ..latency(peer(1), 50_000, 10) };
     let reply = measure(&pair, ask).unwrap();
     assert_eq!(reply.rtt_nanos.len(), 10);
     let (ours, pings) = (average_millis(&reply), ping_millis(&pair, "50000"));
@@ -60,7 +60,7 @@ fn what_does_not_come_back_is_lost_and_what_nobody_hears_is_an_error() {
     let pair = Pair::new();
     // Requests arrive, but the way back is closed.
     pair.namespaces[1].run(&["ip", "route", "add", "blackhole", "10.42.0.1/32"]);
-    let ask = ProbeLatencyRequest { timeout_millis: 100, ..latency(pair.peer(1), 64, 5) };
+    let ask = ProbeLatencyRequest { timeout_millis: 100, ..latency(peer(1), 64, 5) };
     let reply = measure(&pair, ask.clone()).unwrap();
     assert_eq!((reply.sent, reply.rtt_nanos.len()), (5, 0));
     pair.namespaces[1].run(&["ip", "route", "del", "blackhole", "10.42.0.1/32"]);
@@ -77,7 +77,7 @@ fn what_does_not_come_back_is_lost_and_what_nobody_hears_is_an_error() {
 #[test]
 fn requests_out_of_bounds_name_the_field() {
     let pair = Pair::new();
-    let good = latency(pair.peer(1), 64, 1);
+    let good = latency(peer(1), 64, 1);
     for (ask, field) in [
         (ProbeLatencyRequest { payload_bytes: 65_508, ..good.clone() }, "payload_bytes"),
         (ProbeLatencyRequest { count: 0, ..good.clone() }, "count"),
@@ -86,10 +86,7 @@ fn requests_out_of_bounds_name_the_field() {
         (ProbeLatencyRequest { timeout_millis: 60_001, ..good.clone() }, "timeout_millis"),
         (ProbeLatencyRequest { peer: None, ..good.clone() }, "peer"),
         (
-            ProbeLatencyRequest {
-                peer: Some(Peer { address: "node-1".into(), ..pair.peer(1) }),
-                ..good.clone()
-            },
+            ProbeLatencyRequest { peer: Some(Peer { address: "node-1".into(), ..peer(1) }), ..good.clone() },
             "address `node-1`",
         ),
     ] {
@@ -103,12 +100,12 @@ fn requests_out_of_bounds_name_the_field() {
 fn a_caller_that_goes_away_ends_its_measurement() {
     let pair = Pair::new();
     let reply = pair.control(async |mut agent| {
-        let long = latency(pair.peer(1), 64, 10_000);
+        let long = latency(peer(1), 64, 10_000);
         let started =
             tokio::time::timeout(std::time::Duration::from_millis(300), agent.probe_latency(long)).await;
         assert!(started.is_err(), "100 seconds of packets are not over yet");
         // Would wait for the first one's end, were it still running.
-        agent.probe_latency(latency(pair.peer(1), 64, 3)).await.unwrap().into_inner()
+        agent.probe_latency(latency(peer(1), 64, 3)).await.unwrap().into_inner()
     });
     assert_eq!(reply.rtt_nanos.len(), 3);
 }
@@ -121,7 +118,7 @@ fn bandwidth_is_what_the_link_carries_and_a_deep_queue_prolongs_nothing() {
     pair.namespaces[0].run(&["sh", "-c", "echo reno > /proc/sys/net/ipv4/tcp_congestion_control"]);
     for streams in [0, 4] {
         let ask = ProbeBandwidthRequest {
-            peer: Some(pair.peer(1)),
+            peer: Some(peer(1)),
             duration_millis: 1_000,
             omit_millis: 1_000,
             streams,
@@ -137,7 +134,7 @@ fn bandwidth_is_what_the_link_carries_and_a_deep_queue_prolongs_nothing() {
         assert!(reply.bytes > 1_000_000 && reply.min_rtt_nanos > 0, "{reply:?}");
         assert!(seconds < 4.5, "omit, duration and 2 seconds, not {seconds}");
         // The queue is empty again: the next measurement does not wait behind this one.
-        let after = measure(&pair, latency(pair.peer(1), 64, 3)).unwrap();
+        let after = measure(&pair, latency(peer(1), 64, 3)).unwrap();
         assert!(after.rtt_nanos.len() == 3 && average_millis(&after) < 100.0, "{after:?}");
     }
 }
@@ -146,8 +143,7 @@ fn bandwidth_is_what_the_link_carries_and_a_deep_queue_prolongs_nothing() {
 fn a_bandwidth_probe_to_an_agent_that_is_gone_names_it() {
     let mut pair = Pair::new();
     pair.agents.remove(1).kill();
-    let ask =
-        ProbeBandwidthRequest { peer: Some(pair.peer(1)), duration_millis: 100, omit_millis: 0, streams: 1 };
+    let ask = ProbeBandwidthRequest { peer: Some(peer(1)), duration_millis: 100, omit_millis: 0, streams: 1 };
     let status = pair.control(async |mut agent| agent.probe_bandwidth(ask).await.unwrap_err());
     assert_eq!(status.code(), Code::Unavailable);
     assert!(status.message().contains("node-1"), "{status}");
@@ -164,7 +160,7 @@ fn figures_beside_ping() {
             pair.throttle(rate);
         }
         for bytes in [64, 50_000] {
-            let reply = measure(&pair, latency(pair.peer(1), bytes, 200)).unwrap();
+            let reply = measure(&pair, latency(peer(1), bytes, 200)).unwrap();
             let millis: Vec<f64> = reply.rtt_nanos.iter().map(|nanos| *nanos as f64 / 1e6).collect();
             let average = average_millis(&reply);
             let square = millis.iter().map(|rtt| rtt * rtt).sum::<f64>() / millis.len() as f64;
@@ -184,12 +180,8 @@ fn figures_beside_ping() {
     }
     pair.throttle_with("100mbit", "30000");
     for streams in [1, 4] {
-        let ask = ProbeBandwidthRequest {
-            peer: Some(pair.peer(1)),
-            duration_millis: 2_000,
-            omit_millis: 500,
-            streams,
-        };
+        let ask =
+            ProbeBandwidthRequest { peer: Some(peer(1)), duration_millis: 2_000, omit_millis: 500, streams };
         let reply = pair.control(async |mut agent| agent.probe_bandwidth(ask).await.unwrap().into_inner());
         println!("100mbit, {streams} streams: {reply:?}");
     }
