@@ -1,6 +1,9 @@
 //! The command line.
 
-use std::path::PathBuf;
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -124,10 +127,37 @@ fn volume(text: &str) -> Result<(String, PathBuf), String> {
     }
 }
 
+/// The same command under `sudo`, for a shell. A program that was found by PATH is given by its path, since `sudo` looks in
+/// other directories.
+pub(crate) fn with_sudo(arguments: impl IntoIterator<Item = OsString>, program: Option<&Path>) -> String {
+    let mut arguments = arguments.into_iter();
+    let called = arguments.next().unwrap_or_else(|| "gridcast".into());
+    let called = match program {
+        Some(program) if !called.to_string_lossy().contains('/') => program.as_os_str().to_owned(),
+        _ => called,
+    };
+    std::iter::once(called).chain(arguments).fold("sudo".to_owned(), |line, word| line + " " + &quoted(&word.to_string_lossy()))
+}
+
+/// A word as a shell reads it back.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-=:,+@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_for_root_is_complete() {
+        let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
+        let line = with_sudo(words(&["gridcast", "local", "exec", "n", "--", "sh", "-c", "echo it's $HOME", ""]), Some(Path::new("/opt/gridcast")));
+        assert_eq!(line, r"sudo /opt/gridcast local exec n -- sh -c 'echo it'\''s $HOME' ''");
+        let line = with_sudo(words(&["target/gridcast", "local", "run", "-f", "a.yaml"]), Some(Path::new("/x")));
+        assert_eq!(line, "sudo target/gridcast local run -f a.yaml");
+    }
 
     #[test]
     fn the_command_line_is_consistent() {

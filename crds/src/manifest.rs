@@ -9,6 +9,7 @@ mod yaml;
 
 use std::{
     fmt,
+    io::Read as _,
     path::{Path, PathBuf},
     sync::LazyLock,
 };
@@ -127,15 +128,26 @@ impl ValidationErrors {
 
 /// Reads a file and its documents. A file that cannot be read, or holds nothing, is an error of the file.
 pub fn read(file: &Path) -> Result<Vec<Document>, ValidationErrors> {
-    let refuse = |message: String| ValidationErrors::one(None, message).in_file(file);
-    let size = std::fs::metadata(file).map_err(|error| refuse(format!("cannot read: {error}")))?.len();
-    if size > MOST_BYTES {
-        return Err(refuse(format!("must have at most {MOST_BYTES} bytes, but has {size}")));
+    let refuse = |line, message: String| ValidationErrors::one(line, message).in_file(file);
+    let mut bytes = Vec::new();
+    // Read, not asked for its size: a pipe or a device has none.
+    std::fs::File::open(file)
+        .and_then(|open| open.take(MOST_BYTES + 1).read_to_end(&mut bytes))
+        .map_err(|error| refuse(None, format!("cannot be read: {error}; give the path of a manifest")))?;
+    if bytes.len() as u64 > MOST_BYTES {
+        return Err(refuse(
+            None,
+            format!("has more than {MOST_BYTES} bytes; a manifest is YAML, large data is a source"),
+        ));
     }
-    let text = std::fs::read_to_string(file).map_err(|error| refuse(format!("cannot read: {error}")))?;
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = valid.iter().filter(|byte| **byte == b'\n').count() + 1;
+        refuse(Some(line), "is no UTF-8 text; a manifest is YAML in UTF-8".into())
+    })?;
     let documents = parse(&text).map_err(|errors| errors.in_file(file))?;
     if documents.is_empty() {
-        return Err(refuse("holds no object".into()));
+        return Err(refuse(None, "holds no object; a manifest begins with `apiVersion` and `kind`".into()));
     }
     Ok(documents)
 }

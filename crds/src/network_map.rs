@@ -11,7 +11,7 @@ use crate::{
     bounds,
     broadcast::BroadcastTo,
     conditions::conditions_schema,
-    virtual_cluster::network::{Bandwidth, Probe},
+    virtual_cluster::network::{Bandwidth, Probe, payloads},
 };
 
 /// The measured network between a set of nodes.
@@ -42,11 +42,10 @@ use crate::{
 pub struct NetworkMapSpec {
     /// The nodes that are measured.
     pub of: BroadcastTo,
-    /// Sizes of the UDP payload of a ping, bytes.
+    /// UDP payload of a large ping, bytes. Pings of 64 bytes are always sent as well.
     #[serde(default = "default_payload_bytes")]
-    #[schemars(length(min = 1, max = 4), inner(range(min = 44, max = 65507)))]
-    #[x_kube(merge_strategy = ListMerge::Set)]
-    pub payload_bytes: Vec<i32>,
+    #[schemars(range(min = 44, max = 65507))]
+    pub payload_bytes: i32,
     /// Pings of each size and ordered pair.
     #[serde(default = "default_count")]
     #[schemars(range(min = 1, max = 1000))]
@@ -60,8 +59,15 @@ pub struct NetworkMapSpec {
     pub interval_seconds: Option<i32>,
 }
 
-fn default_payload_bytes() -> Vec<i32> {
+fn default_payload_bytes() -> i32 {
     Probe::default().payload_bytes
+}
+
+impl NetworkMapSpec {
+    /// Sizes of the UDP payload of all pings, bytes, ascending.
+    pub fn payloads(&self) -> Vec<u32> {
+        payloads(self.payload_bytes)
+    }
 }
 
 fn default_count() -> i32 {

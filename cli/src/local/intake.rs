@@ -1,23 +1,23 @@
 //! What does the manifest ask for, and is it possible on this machine? Nothing is made before this is answered.
 
+mod network;
+mod places;
+mod sources;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
+    fs::File,
+    io::Read as _,
     net::Ipv4Addr,
     path::{Path, PathBuf},
 };
 
 use gridcast_core::broadcast::topology::Topology;
-use gridcast_crds::{
-    Document, Resource, VirtualCluster,
-    source::{ClaimPath, Source, Strategy},
-    virtual_cluster as vc,
-};
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use gridcast_crds::{Document, Resource, VirtualCluster, source::Strategy, virtual_cluster as vc};
 
 use crate::{args, failure::Failure};
 
-use super::origin::{self, Origin};
+use super::origin::Origin;
 
 /// The launcher that a local run uses.
 pub(crate) const MPIRUN: &str = "mpirun.openmpi";
@@ -27,8 +27,6 @@ pub(crate) const PRIVATE: [&str; 2] = ["/data", "/scratch"];
 const FIRST_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 42, 1, 1);
 /// Nodes on one machine: each is two processes and some twenty megabytes.
 const MAX_NODES: usize = 200;
-/// The default link, Mbit/s and milliseconds one way.
-const DEFAULT_LINK: (f64, f64) = (1000.0, 0.1);
 
 /// A cluster as a local run makes it.
 #[derive(Clone, Debug)]
@@ -97,23 +95,24 @@ pub(crate) fn read(arguments: &args::Run) -> Result<Intake, Failure> {
     let spec = &cluster.spec;
     refuse_unsupported(spec)?;
     let nodes = nodes(cluster)?;
-    let topology = topology(arguments.topology.as_deref(), &nodes)?;
-    let volumes = volumes(&arguments.volume)?;
-    let context = Context { file, documents: &documents, volumes: &volumes };
+    let topology = network::topology(arguments.topology.as_deref(), &nodes)?;
+    // Before the datasets, which may take a while to look at.
+    let mpirun = spec.run.as_ref().map(|_| places::mpirun()).transpose()?;
+    let volumes = sources::volumes(&arguments.volume)?;
+    let context = sources::Context { file, documents: &documents, volumes: &volumes };
     let data = spec
         .data
         .iter()
         .enumerate()
         .map(|(index, data)| context.dataset(index, data))
         .collect::<Result<Vec<_>, _>>()?;
-    let directory = directory(spec.run.as_ref(), &data)?;
+    places::check_mount_paths(&data, mpirun.as_deref())?;
+    places::check_state_dir(&arguments.state.state_dir, &data)?;
+    let directory = places::directory(spec.run.as_ref(), &data)?;
     let run = spec.run.as_ref().map(|run| context.run(run, &directory)).transpose()?;
-    if run.is_some() {
-        find_mpirun()?;
-    }
     let probe = spec.probe();
     Ok(Intake {
-        notes: notes(spec),
+        notes: notes(spec, &data, &volumes, &directory),
         probe: (probe.policy == vc::ProbePolicy::BeforeRun).then_some(probe),
         require: spec.require().cloned(),
         tcp: spec.tcp(),
@@ -156,6 +155,17 @@ fn refuse_unsupported(spec: &gridcast_crds::VirtualClusterSpec) -> Result<(), Fa
     if spec.nodes() == 0 {
         return refuse("spec.groups", "have no replica together; give at least one group `replicas: 1`");
     }
+    let probe = spec.probe();
+    let never = probe.policy == vc::ProbePolicy::Never;
+    if never && spec.require().is_some() {
+        return refuse("spec.network.require", "nothing is measured, as probe.policy is Never; set it to BeforeRun or remove `require`");
+    }
+    if probe.bandwidth == vc::Bandwidth::None && spec.require().is_some_and(|r| r.min_bandwidth_mbps.is_some()) {
+        return refuse(
+            "spec.network.require.minBandwidthMbps",
+            "no bandwidth is measured, as probe.bandwidth is None; set it to Pairs or remove `minBandwidthMbps`",
+        );
+    }
     let Some(run) = &spec.run else { return Ok(()) };
     if run.implementation != vc::Implementation::OpenMPI {
         return refuse("spec.run.implementation", "a local run launches with OpenMPI only; set it to OpenMPI");
@@ -185,210 +195,38 @@ fn nodes(cluster: &VirtualCluster) -> Result<Vec<NodePlan>, Failure> {
     Ok(nodes)
 }
 
-/// The topology of the file, or one switch. Its hosts are exactly the nodes.
-fn topology(file: Option<&Path>, nodes: &[NodePlan]) -> Result<Topology, Failure> {
-    let names: Vec<String> = nodes.iter().map(|n| n.name.clone()).collect();
-    let Some(file) = file else {
-        return Ok(Topology::one_switch(&names, DEFAULT_LINK.0, DEFAULT_LINK.1));
-    };
-    let refuse = |why: String| Failure::input(format!("--topology {}: {why}", file.display()));
-    let text = fs::read_to_string(file).map_err(|e| refuse(format!("cannot be read: {e}")))?;
-    let topology: Topology = serde_saphyr::from_str(&text).map_err(|e| refuse(e.to_string()))?;
-    topology.validate().map_err(|e| refuse(e.to_string()))?;
-    let declared: BTreeSet<&str> = topology.hosts.iter().map(|h| h.name()).collect();
-    let wanted: BTreeSet<&str> = names.iter().map(String::as_str).collect();
-    if let Some(unknown) = declared.difference(&wanted).next() {
-        return Err(refuse(format!(
-            "hosts: {unknown} is no node of the cluster; its nodes are {}",
-            names.join(" ")
-        )));
-    }
-    if let Some(missing) = wanted.difference(&declared).next() {
-        return Err(refuse(format!("hosts: node {missing} is missing; add it and its link")));
-    }
-    Ok(topology)
-}
-
-fn volumes(given: &[(String, PathBuf)]) -> Result<BTreeMap<String, PathBuf>, Failure> {
-    let mut volumes = BTreeMap::new();
-    for (name, directory) in given {
-        let refuse = |why: &str| Failure::input(format!("--volume {name}={}: {why}", directory.display()));
-        let path = if directory.exists() {
-            if !directory.is_dir() {
-                return Err(refuse("is not a directory"));
-            }
-            directory.canonicalize().map_err(|e| refuse(&e.to_string()))?
-        } else {
-            // Made when results are to go there; its parent must be there, so that a mistyped path is noticed.
-            let parent = directory.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            let parent = parent.canonicalize().map_err(|_| {
-                refuse(&format!("neither it nor {} exists; give a directory of this machine", parent.display()))
-            })?;
-            parent.join(directory.file_name().ok_or_else(|| refuse("has no last component"))?)
-        };
-        if volumes.insert(name.clone(), path).is_some() {
-            return Err(refuse("the same NAME is given twice"));
-        }
-    }
-    Ok(volumes)
-}
-
-struct Context<'a> {
-    file: &'a Path,
-    documents: &'a [Document],
-    volumes: &'a BTreeMap<String, PathBuf>,
-}
-
-impl Context<'_> {
-    fn dataset(&self, index: usize, data: &vc::Data) -> Result<DataPlan, Failure> {
-        let field = format!("spec.data[{index}].source");
-        let origin = self.origin(&field, &data.source)?;
-        if let Origin::Path(path) = &origin {
-            origin::check(&field, path)?;
-        }
-        let strategy = data.strategy();
-        if !matches!(strategy, Strategy::Stable | Strategy::Chain | Strategy::Flat) {
-            return Err(Failure::input(format!(
-                "spec.data[{index}].strategy: {strategy:?} is not among the strategies of this version; use Stable, Chain or Flat"
-            )));
-        }
-        Ok(DataPlan { name: data.name.clone(), mount_path: PathBuf::from(&data.mount_path), origin, strategy })
-    }
-
-    fn origin(&self, field: &str, source: &Source) -> Result<Origin, Failure> {
-        if let Some(node) = &source.node {
-            return Ok(Origin::Path(PathBuf::from(&node.path)));
-        }
-        if let Some(claim) = &source.persistent_volume_claim {
-            let field = format!("{field}.persistentVolumeClaim");
-            return self.volume(&field, claim).map(Origin::Path);
-        }
-        if let Some(map) = &source.config_map {
-            let found = self.find(|r| match r {
-                Resource::ConfigMap(m) if m.metadata.name.as_deref() == Some(&map.name) => Some(config_map_files(m)),
-                _ => None,
-            });
-            return self.keys(&format!("{field}.configMap.name"), "ConfigMap", &map.name, found, false);
-        }
-        if let Some(secret) = &source.secret {
-            let found = self.find(|r| match r {
-                Resource::Secret(s) if s.metadata.name.as_deref() == Some(&secret.secret_name) => Some(secret_files(s)),
-                _ => None,
-            });
-            return self.keys(&format!("{field}.secret.secretName"), "Secret", &secret.secret_name, found, true);
-        }
-        if let Some(http) = &source.http {
-            return url(&format!("{field}.http"), http);
-        }
-        Err(Failure::input(format!(
-            "{field}.{}: is not read by a local run; use `node`, `persistentVolumeClaim`, `configMap`, `secret` or `http`",
-            source.kind().unwrap_or_default()
-        )))
-    }
-
-    fn find<T>(&self, pick: impl Fn(&Resource) -> Option<T>) -> Option<T> {
-        self.documents.iter().find_map(|d| pick(&d.resource))
-    }
-
-    fn keys(
-        &self,
-        field: &str,
-        kind: &str,
-        name: &str,
-        files: Option<BTreeMap<String, Vec<u8>>>,
-        secret: bool,
-    ) -> Result<Origin, Failure> {
-        let files = files.ok_or_else(|| {
-            Failure::input(format!(
-                "{field}: {} has no {kind} {name}; a local run reads it from a further document of the same file",
-                self.file.display()
-            ))
-        })?;
-        let bad = files.keys().find(|k| k.is_empty() || k.contains('/') || k.contains('\0') || matches!(k.as_str(), "." | ".."));
-        match bad {
-            Some(key) => Err(Failure::input(format!("{field}: key {key:?} of {kind} {name} cannot be a file name"))),
-            None => Ok(Origin::Keys { files, secret }),
-        }
-    }
-
-    fn volume(&self, field: &str, claim: &ClaimPath) -> Result<PathBuf, Failure> {
-        let name = &claim.claim_name;
-        let directory = self.volumes.get(name).ok_or_else(|| {
-            Failure::input(format!("{field}.claimName: nothing stands for {name}; add --volume {name}=DIR"))
-        })?;
-        Ok(claim.path.as_ref().map_or_else(|| directory.clone(), |path| directory.join(path)))
-    }
-
-    fn run(&self, run: &vc::Run, directory: &Path) -> Result<RunPlan, Failure> {
-        let collect = run.collect.iter().enumerate().map(|(index, collect)| {
-            let claim = &collect.to.persistent_volume_claim;
-            self.volume(&format!("spec.run.collect[{index}].to.persistentVolumeClaim"), claim)?;
-            Ok(CollectPlan {
-                path: directory.join(&collect.path),
-                claim: claim.claim_name.clone(),
-                below: claim.path.clone().unwrap_or_default().into(),
-            })
-        });
-        Ok(RunPlan {
-            processes: run.processes.unsigned_abs(),
-            command: run.command.clone(),
-            environment: run.environment.iter().map(|v| (v.name.clone(), v.value.clone())).collect(),
-            tag_output: run.tag_output,
-            allow_oversubscribe: run.allow_oversubscribe,
-            collect: collect.collect::<Result<_, Failure>>()?,
-        })
+/// Names for a message, so many that the reader sees the pattern.
+fn listed(names: &[String]) -> String {
+    const SHOWN: usize = 8;
+    let shown = names.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(" ");
+    match names.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
     }
 }
 
-fn config_map_files(map: &ConfigMap) -> BTreeMap<String, Vec<u8>> {
-    let text = map.data.iter().flatten().map(|(k, v)| (k.clone(), v.clone().into_bytes()));
-    let binary = map.binary_data.iter().flatten().map(|(k, v)| (k.clone(), v.0.clone()));
-    text.chain(binary).collect()
-}
-
-fn secret_files(secret: &Secret) -> BTreeMap<String, Vec<u8>> {
-    secret.data.iter().flatten().map(|(k, v)| (k.clone(), v.0.clone())).collect()
-}
-
-fn url(field: &str, http: &gridcast_crds::source::HttpSource) -> Result<Origin, Failure> {
-    if http.secret_name.is_some() {
-        return Err(Failure::input(format!("{field}.secretName: a local run sends no credentials; remove it")));
+/// Reads a file of at most `most` bytes of UTF-8, or says what is wrong and what to do.
+fn text(file: &Path, most: u64) -> Result<String, String> {
+    let mut bytes = Vec::new();
+    File::open(file)
+        .and_then(|f| f.take(most + 1).read_to_end(&mut bytes))
+        .map_err(|e| format!("cannot be read: {e}; give the path of a file"))?;
+    if bytes.len() as u64 > most {
+        return Err(format!("has more than {most} bytes; give a smaller file"));
     }
-    let url = reqwest::Url::parse(&http.url).map_err(|e| Failure::input(format!("{field}.url: {e}")))?;
-    let file = url.path_segments().and_then(|mut s| s.next_back()).filter(|f| !f.is_empty() && !matches!(*f, "." | ".."));
-    match file {
-        Some(file) => Ok(Origin::Url { file: file.to_owned(), url }),
-        None => Err(Failure::input(format!("{field}.url: must end with the name of a file"))),
-    }
+    String::from_utf8(bytes).map_err(|e| {
+        let line = e.as_bytes()[..e.utf8_error().valid_up_to()].iter().filter(|b| **b == b'\n').count() + 1;
+        format!("line {line} is no UTF-8 text; give a text file")
+    })
 }
 
-/// Where programs start: `workingDirectory`, or where this command was called.
-fn directory(run: Option<&vc::Run>, data: &[DataPlan]) -> Result<PathBuf, Failure> {
-    let Some(directory) = run.and_then(|r| r.working_directory.as_ref()).map(PathBuf::from) else {
-        return std::env::current_dir()
-            .map_err(|e| Failure::input(format!("the current directory cannot be found: {e}; go to another")));
-    };
-    let private = |p: &Path| PRIVATE.iter().any(|d| p.starts_with(d));
-    let staged = data.iter().any(|d| directory.starts_with(&d.mount_path));
-    if private(&directory) || staged || directory.is_dir() {
-        return Ok(directory);
-    }
-    Err(Failure::input(format!(
-        "spec.run.workingDirectory: {} is not a directory of this machine; make it, or use one below /scratch, which each node has for itself",
-        directory.display()
-    )))
-}
-
-fn find_mpirun() -> Result<(), Failure> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    if std::env::split_paths(&path).any(|d| d.join(MPIRUN).is_file()) {
-        return Ok(());
-    }
-    Err(Failure::input(format!("{MPIRUN} is not in PATH; install Open MPI (`apt-get install openmpi-bin`)")))
-}
-
-/// What a local run leaves aside because it has no meaning without Kubernetes.
-fn notes(spec: &gridcast_crds::VirtualClusterSpec) -> Vec<String> {
+/// What the user should know beforehand: what has no meaning without Kubernetes, and what may not be what it seems.
+fn notes(
+    spec: &gridcast_crds::VirtualClusterSpec,
+    data: &[DataPlan],
+    volumes: &BTreeMap<String, PathBuf>,
+    directory: &Path,
+) -> Vec<String> {
     let mut notes = Vec::new();
     let images: BTreeSet<&str> = spec
         .groups
@@ -405,6 +243,27 @@ fn notes(spec: &gridcast_crds::VirtualClusterSpec) -> Vec<String> {
     }
     if spec.restart.as_ref().is_some_and(|r| r.max_restarts > 0) {
         notes.push("restart is not used: a local run launches once".to_owned());
+    }
+    if spec.scheduling.as_ref().is_some_and(|s| s.gang != vc::Gang::None || s.queue_name.as_deref().is_some_and(|q| !q.is_empty())) {
+        notes.push("scheduling is not used: all nodes are made here and now".to_owned());
+    }
+    for private in PRIVATE {
+        if let Some(data) = data.iter().find(|d| d.mount_path == Path::new(private)) {
+            notes.push(format!("dataset {} takes the place of the nodes' own {private}, so it is read-only there", data.name));
+        }
+    }
+    let given = spec.run.as_ref().is_some_and(|r| r.working_directory.is_some());
+    if let (Some(private), false) = (places::private(directory), given) {
+        notes.push(format!(
+            "the current directory is below {private}, which each node has for itself, so programs do not find its files; \
+             set run.workingDirectory"
+        ));
+    }
+    let sources = spec.data.iter().filter_map(|d| d.source.persistent_volume_claim.as_ref());
+    let targets = spec.run.iter().flat_map(|r| &r.collect).map(|c| &c.to.persistent_volume_claim);
+    let claims: BTreeSet<&str> = sources.chain(targets).map(|c| c.claim_name.as_str()).collect();
+    for unused in volumes.keys().filter(|name| !claims.contains(name.as_str())) {
+        notes.push(format!("--volume {unused} is not used: the manifest names no claim {unused}"));
     }
     notes
 }

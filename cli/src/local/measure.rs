@@ -55,13 +55,14 @@ pub(crate) async fn measure(
     let mut network = Network { hosts: hosts.clone(), ..Network::default() };
     let concurrency = network::concurrent_latency_pairs(cores, hosts.len());
     notes.extend(Some(concurrency.note).filter(|n| !n.is_empty()));
+    let payloads = probe.payloads();
     progress.say(
         "measure",
-        &format!("round-trip times of {} pairs, {:?} bytes, {} at once", pairs(hosts.len()), probe.payload_bytes, concurrency.pairs),
+        &format!("round-trip times of {} pairs, {payloads:?} bytes, {} at once", pairs(hosts.len()), concurrency.pairs),
     );
     let rounds = network::limit(network::rounds(hosts.len()), concurrency.pairs);
-    for &payload in &probe.payload_bytes {
-        latency(cluster, probe, payload.unsigned_abs(), &rounds, &bandwidth, &mut network).await?;
+    for payload in payloads {
+        latency(cluster, probe, payload, &rounds, &bandwidth, &mut network).await?;
     }
     network.bandwidth_mbps = bandwidth.into_rows();
     network.worst = network::worst_pairs(&network);

@@ -63,5 +63,6 @@ fn needs_root(command: &str) -> Result<(), Failure> {
     if nix::unistd::geteuid().is_root() {
         return Ok(());
     }
-    Err(Failure::input(format!("network namespaces need root; use `sudo gridcast {command} …`")))
+    let again = args::with_sudo(std::env::args_os(), std::env::current_exe().ok().as_deref());
+    Err(Failure::input(format!("`{command}` makes or enters network namespaces and needs root; use: {again}")))
 }

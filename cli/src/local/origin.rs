@@ -13,6 +13,7 @@ use std::{
 };
 
 use futures::StreamExt as _;
+use gridcast_core::broadcast::dataset::MAX_ENTRIES;
 
 use crate::failure::{Failure, OrFailed as _, chain};
 
@@ -32,38 +33,62 @@ pub(crate) enum Origin {
 }
 
 /// Refuses a tree that cannot be staged: what is not there, cannot be read, or is neither directory, file nor symlink.
+/// A file costs one open and a read of one byte; links are not followed, but for `path` itself, and nothing else is opened.
 pub(crate) fn check(field: &str, path: &Path) -> Result<(), Failure> {
-    let refuse = |path: &Path, why: &str| Failure::input(format!("{field}: {}: {why}", path.display()));
-    let mut pending = vec![path.to_owned()];
-    let mut first = true;
-    while let Some(path) = pending.pop() {
-        // The root may be a symlink to the data; below it a symlink is content.
-        let meta = if first { fs::metadata(&path) } else { fs::symlink_metadata(&path) };
-        let meta = meta.map_err(|e| match e.kind() {
-            io::ErrorKind::NotFound => refuse(&path, "there is no such file or directory; give a path of this machine"),
-            _ => refuse(&path, &format!("cannot be read: {e}; mend or remove it")),
-        })?;
-        let kind = meta.file_type();
-        if kind.is_dir() {
-            let unreadable = |e: io::Error| refuse(&path, &format!("cannot be listed: {e}; mend or remove it"));
-            for entry in fs::read_dir(&path).map_err(unreadable)? {
-                pending.push(entry.map_err(unreadable)?.path());
-            }
-        } else if kind.is_file() {
-            readable(&path).map_err(|e| refuse(&path, &format!("cannot be read: {e}; mend or remove it")))?;
-        } else if !kind.is_symlink() {
-            let what = if kind.is_fifo() {
-                "a FIFO"
-            } else if kind.is_socket() {
-                "a socket"
-            } else {
-                "a device"
-            };
-            return Err(refuse(&path, &format!("is {what}, which a dataset cannot hold; remove it")));
+    // The root may be a symlink to the data; below it a symlink is content.
+    let kind = fs::metadata(path).map_err(|e| match e.kind() {
+        io::ErrorKind::NotFound => refuse(field, path, "there is no such file or directory; give a path of this machine"),
+        _ => unusable(field, path, "read", &e),
+    })?;
+    let mut directories = Vec::new();
+    check_entry(field, path.to_owned(), kind.file_type(), &mut directories)?;
+    let mut entries = 0u64;
+    while let Some(directory) = directories.pop() {
+        let unlisted = |e: io::Error| unusable(field, &directory, "listed", &e);
+        for entry in fs::read_dir(&directory).map_err(unlisted)? {
+            let entry = entry.map_err(unlisted)?;
+            let path = entry.path();
+            let kind = entry.file_type().map_err(|e| unusable(field, &path, "read", &e))?;
+            check_entry(field, path, kind, &mut directories)?;
+            entries += 1;
         }
-        first = false;
+        if entries > MAX_ENTRIES {
+            let why = format!("has more than {MAX_ENTRIES} files; pack small files into archives, or split the dataset");
+            return Err(refuse(field, path, &why));
+        }
     }
     Ok(())
+}
+
+fn check_entry(field: &str, path: PathBuf, kind: fs::FileType, directories: &mut Vec<PathBuf>) -> Result<(), Failure> {
+    if kind.is_dir() {
+        directories.push(path);
+    } else if kind.is_file() {
+        readable(&path).map_err(|e| unusable(field, &path, "read", &e))?;
+    } else if !kind.is_symlink() {
+        let what = if kind.is_fifo() {
+            "a FIFO"
+        } else if kind.is_socket() {
+            "a socket"
+        } else {
+            "a device"
+        };
+        return Err(refuse(field, &path, &format!("is {what}, which a dataset cannot hold; remove it")));
+    }
+    Ok(())
+}
+
+/// File names may hold line ends and control characters, which do not belong on a terminal.
+fn refuse(field: &str, path: &Path, why: &str) -> Failure {
+    let mut shown = String::new();
+    for c in path.to_string_lossy().chars() {
+        if c.is_control() { shown.extend(c.escape_default()) } else { shown.push(c) }
+    }
+    Failure::input(format!("{field}: {shown}: {why}"))
+}
+
+fn unusable(field: &str, path: &Path, what: &str, error: &io::Error) -> Failure {
+    refuse(field, path, &format!("cannot be {what}: {error}; mend or remove it"))
 }
 
 /// Reads one byte: for root an unreadable file shows only then.
@@ -149,7 +174,7 @@ async fn download(url: &reqwest::Url, path: &Path) -> Result<(), Failure> {
 }
 
 /// A URL without user, password and query.
-fn shown(url: &reqwest::Url) -> String {
+pub(crate) fn shown(url: &reqwest::Url) -> String {
     let mut url = url.clone();
     let _ = url.set_username("");
     let _ = url.set_password(None);
@@ -199,6 +224,9 @@ mod tests {
         fs::remove_file(root.join("s")).unwrap();
         nix::unistd::mkfifo(&root.join("p"), nix::sys::stat::Mode::S_IRUSR).unwrap();
         assert!(message(root).contains("/p: is a FIFO"));
+        fs::remove_file(root.join("p")).unwrap();
+        std::os::unix::fs::symlink("..", root.join("loop")).unwrap();
+        check("f", root).unwrap();
     }
 
     #[test]

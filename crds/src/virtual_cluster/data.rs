@@ -20,7 +20,7 @@ pub struct Data {
             .message("must not contain '.' or '..' as a part"),
         validation = Rule::new("!self.matches('^/(gridcast|proc|sys|dev)(/|$)')")
             .message("must not be in '/gridcast', '/proc', '/sys' or '/dev'"),
-        validation = Rule::new("!self.matches('^/(bin|boot|etc|lib|lib32|lib64|run|sbin|usr|var)$')")
+        validation = Rule::new("!self.matches('^/(bin|boot|etc|lib|lib32|lib64|run|sbin|tmp|usr|var)$')")
             .message("must not hide a directory that the system needs; choose one below it or another")
     )]
     pub mount_path: String,

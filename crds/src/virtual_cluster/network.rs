@@ -25,13 +25,9 @@ pub struct Network {
 pub struct Probe {
     /// When.
     pub policy: ProbePolicy,
-    /// Sizes of the UDP payload of a ping, bytes.
-    #[schemars(
-        length(min = 1, max = 4),
-        inner(range(min = 44, max = 65507)),
-        extend("x-kubernetes-list-type" = "set")
-    )]
-    pub payload_bytes: Vec<i32>,
+    /// UDP payload of a large ping, bytes. Pings of 64 bytes are always sent as well.
+    #[schemars(range(min = 44, max = 65507))]
+    pub payload_bytes: i32,
     /// Pings of each size and ordered pair.
     #[schemars(range(min = 1, max = 1000))]
     pub count: i32,
@@ -46,12 +42,30 @@ impl Default for Probe {
     fn default() -> Self {
         Self {
             policy: ProbePolicy::BeforeRun,
-            payload_bytes: vec![64, 50_000],
+            payload_bytes: 50_000,
             count: 10,
             interval_milliseconds: 10,
             bandwidth: Bandwidth::Pairs,
         }
     }
+}
+
+/// Payload of the small ping, bytes: a packet that waits for no other of its own, so it tells the path's delay.
+pub const SMALL_PAYLOAD_BYTES: u32 = 64;
+
+impl Probe {
+    /// Sizes of the UDP payload of all pings, bytes, ascending.
+    pub fn payloads(&self) -> Vec<u32> {
+        payloads(self.payload_bytes)
+    }
+}
+
+/// The small ping and one of `payload_bytes`, ascending.
+pub(crate) fn payloads(payload_bytes: i32) -> Vec<u32> {
+    let mut sizes = vec![SMALL_PAYLOAD_BYTES, payload_bytes.unsigned_abs()];
+    sizes.sort_unstable();
+    sizes.dedup();
+    sizes
 }
 
 /// When the network is measured.

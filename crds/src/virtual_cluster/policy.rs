@@ -61,9 +61,9 @@ pub enum Cleanup {
 pub struct Scheduling {
     /// Who places all nodes at once.
     pub gang: Gang,
-    /// Queue of Kueue that admits the cluster. No queue if absent.
+    /// Queue of Kueue that admits the cluster. No queue if absent or empty.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    #[schemars(length(max = 63), regex(pattern = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$"))]
     pub queue_name: Option<String>,
     /// Seconds after which a cluster whose nodes are not all placed has failed.
     #[schemars(range(min = 1, max = 604_800))]
