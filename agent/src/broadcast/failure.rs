@@ -136,6 +136,10 @@ impl Fault {
     /// What `member` reported.
     pub(crate) fn reported(member: &str, failed: v1::FollowFailed) -> Self {
         let node = if failed.node.is_empty() { member.to_owned() } else { failed.node };
+        // The coordinator has not cancelled: the member's agent is going down.
+        if failed.reason == Failure::Cancelled.reason() {
+            return Self::new(&node, &Failure::lost("it is stopping"));
+        }
         Self { node, reason: failed.reason, message: failed.message }
     }
 

@@ -1,10 +1,9 @@
 //! How does one tree travel over one hop?
 //!
-//! An [`Outlet`] yields the log of a feed in order, from the ring or, for a reader that fell behind, from where chunks are
-//! stored. [`push`] sends it to a child, with the chunks that the child asks for again in between.
+//! [`push`] sends to a child what an [`Outlet`] yields, with the chunks that the child asks for again in between.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,18 +13,15 @@ use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 
-use super::counters::Counters;
 use super::dataset::Dataset;
-use super::failure::{Failure, Fault, blocking};
-use super::feed::{Cursor, Feed, Item, Step};
+use super::failure::{Failure, Fault};
+use super::feed::Item;
 use super::ledger::Ledger;
-use super::origin::{OpenFile, Shelf};
+use super::outlet::Outlet;
 use super::wire::message;
 use super::{HOP_GRACE, MAX_FRAME_BYTES, STREAM_WINDOW_BYTES};
 use crate::tls::Identity;
 
-/// What a reader that fell behind reads at a time.
-const SLICE_BYTES: u32 = 256 << 10;
 /// Messages between a hop and its HTTP/2 stream.
 const QUEUE_MESSAGES: usize = 4;
 /// A child may have asked for this many chunks at once; more is not a corrupted chunk but a broken child.
@@ -33,180 +29,6 @@ const MAX_RESENDS: usize = 1024;
 /// Connecting to a child is tried this often: its agent answers from its first moment on, so more is of no use.
 const CONNECT_ATTEMPTS: u32 = 3;
 const CONNECT_PAUSE: Duration = Duration::from_millis(300);
-
-/// The messages that carry the entries, as they arrive.
-#[derive(Debug)]
-pub(crate) struct EntryLog {
-    inner: Mutex<Entries>,
-    grown: watch::Sender<()>,
-}
-
-#[derive(Debug, Default)]
-struct Entries {
-    messages: Vec<v1::Entries>,
-    complete: bool,
-    readers: usize,
-}
-
-impl EntryLog {
-    /// A log that is emptied when `readers` have read it to its end.
-    pub(crate) fn new(readers: usize) -> Self {
-        Self { inner: Mutex::new(Entries { readers, ..Entries::default() }), grown: watch::Sender::new(()) }
-    }
-
-    pub(crate) fn push(&self, entries: v1::Entries) {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.complete |= entries.last;
-        if inner.readers > 0 {
-            inner.messages.push(entries);
-        }
-        drop(inner);
-        self.grown.send_replace(());
-    }
-
-    /// Message number `index`; none behind the last.
-    async fn get(&self, index: usize) -> Option<v1::Entries> {
-        let mut grown = self.grown.subscribe();
-        loop {
-            grown.mark_unchanged();
-            {
-                let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Some(entries) = inner.messages.get(index) {
-                    return Some(entries.clone());
-                }
-                if inner.complete {
-                    inner.readers = inner.readers.saturating_sub(1);
-                    if inner.readers == 0 {
-                        inner.messages = Vec::new();
-                    }
-                    return None;
-                }
-            }
-            grown.changed().await.ok()?;
-        }
-    }
-}
-
-/// What a hop needs of the node it starts from.
-#[derive(Clone, Debug)]
-pub(crate) struct Supply {
-    pub(crate) feed: Arc<Feed>,
-    pub(crate) entries: Arc<EntryLog>,
-    pub(crate) dataset: watch::Receiver<Option<Arc<Dataset>>>,
-    pub(crate) shelf: Arc<OnceLock<Arc<dyn Shelf>>>,
-    pub(crate) seal: watch::Receiver<Option<v1::Seal>>,
-    pub(crate) counters: Arc<Counters>,
-}
-
-/// Reads a feed from its beginning to its end.
-#[derive(Debug)]
-pub(crate) struct Outlet {
-    supply: Supply,
-    cursor: Cursor,
-    open: OpenFile,
-    grown: watch::Receiver<()>,
-    /// Read from the shelf and not yet taken.
-    pending: VecDeque<Item>,
-}
-
-impl Outlet {
-    /// Begins to read now: readers are counted in the order in which they begin.
-    pub(crate) fn new(supply: Supply) -> Self {
-        let cursor = supply.feed.subscribe();
-        let grown = supply.feed.grown();
-        Self { supply, cursor, open: OpenFile::default(), grown, pending: VecDeque::new() }
-    }
-
-    /// The next message; none when the feed has closed.
-    ///
-    /// May be dropped while it waits: the position moves only together with what is returned or kept.
-    pub(crate) async fn next(&mut self) -> Result<Option<Item>, Failure> {
-        loop {
-            if let Some(item) = self.pending.pop_front() {
-                return Ok(Some(item));
-            }
-            self.grown.mark_unchanged();
-            match self.supply.feed.step(&mut self.cursor) {
-                Step::Item(item) => return Ok(Some(item)),
-                Step::Closed => return Ok(None),
-                Step::Wait => self.changed().await?,
-                Step::Behind { chunk, offset } => self.catch_up(chunk, offset).await?,
-            }
-        }
-    }
-
-    /// Whether the next message begins a chunk.
-    fn is_between_chunks(&self) -> bool {
-        self.pending.is_empty() && self.cursor.is_between_chunks()
-    }
-
-    async fn changed(&mut self) -> Result<(), Failure> {
-        self.grown.changed().await.map_err(|_| Failure::Cancelled)
-    }
-
-    async fn catch_up(&mut self, chunk: u64, offset: u32) -> Result<(), Failure> {
-        let dataset = dataset(&mut self.supply.dataset).await?;
-        wait_for(&dataset.ledger, chunk).await?;
-        let items = self.read(&dataset, chunk, offset).await?;
-        for item in items {
-            match &item {
-                Item::Data { payload, .. } => {
-                    self.supply.feed.advance(&mut self.cursor, payload.len() as u32);
-                }
-                Item::End { .. } => self.supply.feed.advance_chunk(&mut self.cursor),
-            }
-            self.pending.push_back(item);
-        }
-        Ok(())
-    }
-
-    /// A slice of a stored chunk; with its end, where the slice reaches it.
-    async fn read(&mut self, dataset: &Dataset, chunk: u64, offset: u32) -> Result<Vec<Item>, Failure> {
-        let shelf = self.supply.shelf.get().cloned();
-        let shelf = shelf.ok_or_else(|| Failure::Internal { detail: "nothing is stored yet".to_owned() })?;
-        let mut open = std::mem::take(&mut self.open);
-        let (parts, open) = blocking(move || {
-            let parts = shelf.read(&mut open, chunk, offset, SLICE_BYTES)?;
-            Ok((parts, open))
-        })
-        .await?;
-        self.open = open;
-        let mut at = offset;
-        let mut items = Vec::with_capacity(parts.len() + 1);
-        for payload in parts {
-            let length = payload.len() as u32;
-            items.push(Item::Data { chunk, offset: at, payload });
-            at += length;
-        }
-        self.supply.counters.count_from_store(u64::from(at - offset));
-        if Some(at) == dataset.layout.chunk_length(chunk) {
-            let hash = dataset.ledger.hash(chunk);
-            let hash =
-                hash.ok_or_else(|| Failure::Internal { detail: "a stored chunk has no hash".to_owned() })?;
-            items.push(Item::End { chunk, hash });
-        }
-        Ok(items)
-    }
-}
-
-/// The dataset, when its entries are complete.
-pub(crate) async fn dataset(
-    known: &mut watch::Receiver<Option<Arc<Dataset>>>,
-) -> Result<Arc<Dataset>, Failure> {
-    let known = known.wait_for(Option::is_some).await.map_err(|_| Failure::Cancelled)?;
-    known.clone().ok_or(Failure::Cancelled)
-}
-
-async fn wait_for(ledger: &Ledger, chunk: u64) -> Result<(), Failure> {
-    let mut progress = ledger.watch();
-    loop {
-        progress.mark_unchanged();
-        if ledger.has(chunk) {
-            return Ok(());
-        }
-        progress.changed().await.map_err(|_| Failure::Cancelled)?;
-    }
-}
 
 /// Chunks that the child asked for again.
 #[derive(Debug)]
@@ -344,11 +166,11 @@ async fn try_pump(
         if queue.send(message(content)).await.is_err() {
             return Ok(());
         }
-        next = outlet.supply.entries.get(messages).await.map(Message::Entries);
+        next = outlet.entries(messages).await.map(Message::Entries);
         messages += 1;
     }
-    let dataset = dataset(&mut outlet.supply.dataset).await?;
-    let mut seal = Some(outlet.supply.seal.clone());
+    let dataset = outlet.dataset().await?;
+    let mut seal = Some(outlet.seal());
     let mut closed = false;
     loop {
         let between = outlet.is_between_chunks();
@@ -360,13 +182,13 @@ async fn try_pump(
                 }
                 continue;
             }
-            item = outlet.next(), if !closed => match item? {
-                Some(item) => wire_item(item),
-                None => {
+            item = outlet.next(), if !closed => {
+                let Some(item) = item? else {
                     closed = true;
                     continue;
-                }
-            },
+                };
+                wire_item(item)
+            }
             sealed = wait_seal(seal.as_mut()), if closed && seal.is_some() => {
                 seal = None;
                 Message::Seal(sealed?)
@@ -390,7 +212,7 @@ async fn resend(
     chunk: u64,
     queue: &mpsc::Sender<v1::PushMessage>,
 ) -> Result<bool, Failure> {
-    outlet.supply.counters.count_resent();
+    outlet.count_resent();
     let mut offset = 0;
     loop {
         for item in outlet.read(dataset, chunk, offset).await? {

@@ -80,7 +80,9 @@ pub(crate) fn queue(counters: &Arc<Counters>) -> (IntakeSender, mpsc::Receiver<A
 
 /// The way back to the parent of each tree.
 #[derive(Debug)]
-pub(crate) struct Acks(Vec<Mutex<Option<mpsc::Sender<Result<PushAck, Status>>>>>);
+pub(crate) struct Acks(Vec<Mutex<Option<Way>>>);
+
+type Way = mpsc::Sender<Result<PushAck, Status>>;
 
 impl Acks {
     pub(crate) fn new(trees: usize) -> Self {
@@ -88,7 +90,7 @@ impl Acks {
     }
 
     /// Takes the way back of `tree`; false when there is one already.
-    pub(crate) fn connect(&self, tree: usize, way: mpsc::Sender<Result<PushAck, Status>>) -> bool {
+    pub(crate) fn connect(&self, tree: usize, way: Way) -> bool {
         let mut slot = self.0[tree].lock().unwrap_or_else(PoisonError::into_inner);
         if slot.is_some() {
             return false;
@@ -119,7 +121,7 @@ impl Acks {
         }
     }
 
-    fn way(&self, tree: usize) -> Option<mpsc::Sender<Result<PushAck, Status>>> {
+    fn way(&self, tree: usize) -> Option<Way> {
         self.0.get(tree)?.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

@@ -5,25 +5,27 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use gridcast_core::broadcast::dataset::{Admission, Entry, MAX_EXTENTS, checked_chunk_bytes};
+use gridcast_core::broadcast::dataset::checked_chunk_bytes;
 use gridcast_proto::v1::follow_event::Event;
-use gridcast_proto::v1::{self, push_ack::Ack, push_message::Message};
+use gridcast_proto::v1::{self, push_ack::Ack};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tonic::{Status, Streaming};
+use tonic::Status;
 
 use super::dataset::Dataset;
 use super::failure::{Failure, Fault, blocking, join_error};
-use super::feed::{Feed, Item, Place};
-use super::hop::{EntryLog, Hop, Outlet, Supply, dataset, push};
+use super::feed::Feed;
+use super::hop::{Hop, push};
+use super::inbound::Admitting;
 use super::intake::{Acks, Intake, IntakeSender, Parents, queue};
 use super::origin::Shelf;
+use super::outlet::{EntryLog, Outlet, Supply, dataset};
 use super::routes::Routes;
 use super::service::{Node, check_id};
 use super::staging::{Need, Staging};
 use super::store::Store;
-use super::wire::{self, EntryParser, MAX_PAYLOAD_BYTES};
-use super::{HOP_GRACE, RING_BYTES, verify};
+use super::wire;
+use super::{RING_BYTES, verify};
 
 /// Between two reports of progress.
 pub(crate) const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
@@ -31,56 +33,29 @@ pub(crate) const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 /// Events of a member on their way to the coordinator.
 pub(crate) type Events = mpsc::Sender<Result<v1::FollowEvent, Status>>;
 
-/// Puts arriving entries together and admits them.
-#[derive(Debug, Default)]
-pub(crate) struct Admitting {
-    parser: EntryParser,
-    admission: Admission,
-    entries: Vec<Entry>,
-}
-
-impl Admitting {
-    /// The entries, when `message` is the last one.
-    pub(crate) fn add(&mut self, message: &v1::Entries) -> Result<Option<Vec<Entry>>, Failure> {
-        for wire in &message.entries {
-            if let Some(entry) = self.parser.parse(wire, MAX_EXTENTS)? {
-                self.admission.admit(&entry).map_err(|error| Failure::corrupt(error.to_string()))?;
-                self.entries.push(entry);
-            }
-        }
-        if !message.last {
-            return Ok(None);
-        }
-        if !self.parser.is_complete() || self.entries.is_empty() {
-            return Err(Failure::corrupt("the entries ended early"));
-        }
-        Ok(Some(std::mem::take(&mut self.entries)))
-    }
-}
-
 /// A broadcast that this node follows.
 #[derive(Debug)]
 pub(crate) struct Member {
-    node: Arc<Node>,
-    request: v1::FollowRequest,
-    routes: Routes,
-    chunk_bytes: u32,
-    feeds: Vec<Arc<Feed>>,
-    entries: Arc<EntryLog>,
+    pub(super) node: Arc<Node>,
+    pub(super) request: v1::FollowRequest,
+    pub(super) routes: Routes,
+    pub(super) chunk_bytes: u32,
+    pub(super) feeds: Vec<Arc<Feed>>,
+    pub(super) entries: Arc<EntryLog>,
     /// Which tree's entries are taken, and what came of them.
-    admitting: Mutex<(Option<usize>, Admitting)>,
-    dataset: watch::Sender<Option<Arc<Dataset>>>,
-    shelf: Arc<OnceLock<Arc<dyn Shelf>>>,
-    seal: watch::Sender<Option<v1::Seal>>,
-    intake: IntakeSender,
-    acks: Arc<Acks>,
+    pub(super) admitting: Mutex<(Option<usize>, Admitting)>,
+    pub(super) dataset: watch::Sender<Option<Arc<Dataset>>>,
+    pub(super) shelf: Arc<OnceLock<Arc<dyn Shelf>>>,
+    pub(super) seal: watch::Sender<Option<v1::Seal>>,
+    pub(super) intake: IntakeSender,
+    pub(super) acks: Arc<Acks>,
     /// Everything is stored and its digest is right.
-    complete: watch::Sender<bool>,
+    pub(super) complete: watch::Sender<bool>,
     /// What those who receive found out.
-    faults: mpsc::Sender<Fault>,
-    received: AtomicU64,
+    pub(super) faults: mpsc::Sender<Fault>,
+    pub(super) received: AtomicU64,
     /// Calls of parents.
-    inbound: Mutex<JoinSet<()>>,
+    pub(super) inbound: Mutex<JoinSet<()>>,
 }
 
 /// What only [`Member::follow`] reads.
@@ -263,7 +238,7 @@ impl Member {
         drop(staging);
         let bytes_received = self.received.load(Ordering::Relaxed);
         report(events, Event::Published(v1::FollowPublished { bytes_received })).await;
-        let difference = blocking(move || verify::difference(&target, &dataset, holes)).await?;
+        let difference = blocking(move || Ok(verify::difference(&target, &dataset, holes))).await?;
         let verified = difference.is_none();
         let message = difference.unwrap_or_default();
         report(events, Event::Verified(v1::FollowVerified { verified, message, digest })).await;
@@ -291,143 +266,14 @@ impl Member {
         loop {
             ticks.tick().await;
             let bytes = self.dataset.borrow().as_ref().map_or(0, |dataset| dataset.ledger.progress().bytes);
-            if bytes != last {
+            // What comes after that is `Published`, which says it all.
+            if bytes != last && !*self.complete.borrow() {
                 last = bytes;
                 // A coordinator that does not keep up gets the next one.
                 let event = Event::Progress(v1::FollowProgress { bytes });
                 let _ = events.try_send(Ok(v1::FollowEvent { event: Some(event) }));
             }
         }
-    }
-
-    /// Takes the call of a parent; its acknowledgements are the answer.
-    pub(crate) fn accept(
-        self: Arc<Self>,
-        open: &v1::PushOpen,
-        stream: Streaming<v1::PushMessage>,
-    ) -> Result<mpsc::Receiver<Result<v1::PushAck, Status>>, Failure> {
-        let tree = open.tree as usize;
-        if self.routes.parent(tree, &self.node.name) != Some(open.from.as_str()) {
-            let detail = format!("tree {tree} does not lead from {} to {}", open.from, self.node.name);
-            return Err(Failure::InvalidRequest { detail });
-        }
-        let (way, acks) = mpsc::channel(64);
-        let _ = way.try_send(Ok(v1::PushAck { ack: Some(Ack::Ready(v1::PushReady {})) }));
-        if !self.acks.connect(tree, way) {
-            return Err(Failure::invalid(format!("tree {tree} is pushed already")));
-        }
-        let parent = open.from.clone();
-        let this = self.clone();
-        let mut inbound = self.inbound.lock().unwrap_or_else(PoisonError::into_inner);
-        inbound.spawn(async move {
-            if let Err(fault) = this.clone().inbound(tree, &parent, stream).await {
-                let _ = this.faults.send(fault).await;
-            }
-        });
-        Ok(acks)
-    }
-
-    /// Reads what a parent sends until it hangs up, which it may when it has been told that all is here.
-    async fn inbound(
-        self: Arc<Self>,
-        tree: usize,
-        parent: &str,
-        mut stream: Streaming<v1::PushMessage>,
-    ) -> Result<(), Fault> {
-        let mut complete = self.complete.subscribe();
-        let (mut sealed, mut done) = (false, false);
-        loop {
-            tokio::select! {
-                is_complete = became_true(&mut complete), if sealed && !done => {
-                    if !is_complete {
-                        return Ok(());
-                    }
-                    self.acks.send(tree, Ack::Done(v1::PushDone {})).await;
-                    done = true;
-                }
-                message = stream.message() => match message {
-                    Ok(Some(v1::PushMessage { message: Some(message) })) => {
-                        sealed |= matches!(message, Message::Seal(_));
-                        let taken = self.take(tree, message).await;
-                        taken.map_err(|failure| Fault::new(&self.node.name, &failure))?;
-                    }
-                    Ok(Some(_)) => {}
-                    _ if done => return Ok(()),
-                    lost => {
-                        let detail = lost.err().map_or("it hung up".to_owned(), |status| super::hop::explain(&status));
-                        tracing::debug!(parent, tree, detail, "lost a parent");
-                        tokio::time::sleep(HOP_GRACE).await;
-                        let lost = Failure::lost(format!("{} lost it: {detail}", self.node.name));
-                        return Err(Fault::new(parent, &lost));
-                    }
-                },
-            }
-        }
-    }
-
-    async fn take(&self, tree: usize, message: Message) -> Result<(), Failure> {
-        match message {
-            Message::Open(_) => Err(Failure::corrupt("a parent opened its call twice")),
-            Message::Entries(entries) => self.take_entries(tree, entries).await,
-            Message::Data(v1::Data { chunk, offset, payload }) => {
-                let length = self.chunk_length(chunk).await?;
-                if payload.len() > MAX_PAYLOAD_BYTES {
-                    return Err(Failure::corrupt(format!("a message of {} bytes", payload.len())));
-                }
-                self.received.fetch_add(payload.len() as u64, Ordering::Relaxed);
-                let place = self.feeds[tree].push_data(chunk, offset, &payload, length)?;
-                if place == Place::Repair {
-                    tracing::trace!(chunk, offset, "repair");
-                }
-                self.intake.send(tree, Item::Data { chunk, offset, payload }).await;
-                Ok(())
-            }
-            Message::ChunkEnd(v1::ChunkEnd { chunk, blake3 }) => {
-                let length = self.chunk_length(chunk).await?;
-                let hash = wire::hash(&blake3)?;
-                self.feeds[tree].push_end(chunk, hash, length)?;
-                self.intake.send(tree, Item::End { chunk, hash }).await;
-                Ok(())
-            }
-            Message::Seal(seal) => {
-                self.seal.send_if_modified(|known| {
-                    let is_new = known.is_none();
-                    known.get_or_insert(seal);
-                    is_new
-                });
-                self.feeds[tree].close();
-                Ok(())
-            }
-        }
-    }
-
-    /// The first tree whose entries arrive brings them; all carry the same.
-    async fn take_entries(&self, tree: usize, entries: v1::Entries) -> Result<(), Failure> {
-        let complete = {
-            let mut admitting = self.admitting.lock().unwrap_or_else(PoisonError::into_inner);
-            if *admitting.0.get_or_insert(tree) != tree {
-                return Ok(());
-            }
-            admitting.1.add(&entries)?
-        };
-        self.entries.push(entries);
-        if let Some(entries) = complete {
-            let chunk_bytes = self.chunk_bytes;
-            let dataset = blocking(move || Ok(Arc::new(Dataset::new(entries, chunk_bytes)))).await?;
-            self.dataset.send_replace(Some(dataset));
-        }
-        Ok(())
-    }
-
-    async fn chunk_length(&self, chunk: u64) -> Result<u32, Failure> {
-        let known = self.dataset.borrow().clone();
-        let dataset = match known {
-            Some(dataset) => dataset,
-            // Another tree brings the entries.
-            None => dataset(&mut self.dataset.subscribe()).await?,
-        };
-        let length = dataset.layout.chunk_length(chunk);
-        length.ok_or_else(|| Failure::corrupt(format!("chunk {chunk} of {}", dataset.layout.chunks())))
     }
 
     /// Ends the calls of parents; they learn why.
@@ -445,9 +291,4 @@ impl Member {
         };
         inbound.shutdown().await;
     }
-}
-
-/// False when it never will.
-async fn became_true(flag: &mut watch::Receiver<bool>) -> bool {
-    flag.wait_for(|flag| *flag).await.is_ok()
 }

@@ -46,6 +46,7 @@
 //! - *Trees of which none reaches every member.* Trees take chunks from one queue; when it is empty the one with the
 //!   fewest members retires and what it carried becomes the queue. That completes everybody only if one reaches all.
 
+mod chronicle;
 mod collect;
 mod coordinator;
 mod copy;
@@ -54,11 +55,14 @@ mod dataset;
 mod failure;
 mod feed;
 mod hop;
+mod inbound;
 mod intake;
 mod ledger;
 mod member;
 mod merge;
+mod order;
 mod origin;
+mod outlet;
 mod routes;
 mod scan;
 mod schedule;
@@ -66,6 +70,7 @@ mod service;
 mod source;
 mod staging;
 mod store;
+mod transfer;
 mod verify;
 mod wire;
 

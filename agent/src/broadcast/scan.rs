@@ -68,12 +68,12 @@ pub(crate) fn scan(path: &Path) -> Result<Scan, Failure> {
     })?;
     let metadata = std::fs::metadata(&real).map_err(|error| Failure::reading(&shown, &error))?;
     if metadata.is_dir() {
-        return Scanner::new(open_directory(&real)?, path.to_owned())?.tree();
+        return Scanner::new(open_directory(&real)?, path.to_owned()).tree();
     }
     let (Some(parent), Some(name)) = (real.parent(), real.file_name()) else {
         return Err(Failure::SourceMissing { path: shown });
     };
-    Scanner::new(open_directory(parent)?, parent.to_owned())?.single(name.as_bytes())
+    Scanner::new(open_directory(parent)?, parent.to_owned()).single(name.as_bytes())
 }
 
 fn open_directory(path: &Path) -> Result<OwnedFd, Failure> {
@@ -90,8 +90,8 @@ struct Scanner {
 }
 
 impl Scanner {
-    fn new(directory: OwnedFd, label: PathBuf) -> Result<Self, Failure> {
-        Ok(Self { directory, label, found: Vec::new(), extents: 0 })
+    fn new(directory: OwnedFd, label: PathBuf) -> Self {
+        Self { directory, label, found: Vec::new(), extents: 0 }
     }
 
     fn tree(mut self) -> Result<Scan, Failure> {
@@ -236,13 +236,13 @@ fn data_extents(file: &File, size: u64) -> Result<Vec<Extent>, Errno> {
     let mut extents = Vec::new();
     let mut at = 0;
     while at < size {
-        let data = match lseek(file.as_fd(), at as i64, Whence::SeekData) {
+        let data = match lseek(file.as_fd(), at.cast_signed(), Whence::SeekData) {
             Ok(data) => data as u64,
             Err(Errno::ENXIO) => break,
             Err(Errno::EINVAL | Errno::EOPNOTSUPP) => return Ok(whole()),
             Err(errno) => return Err(errno),
         };
-        let hole = lseek(file.as_fd(), data as i64, Whence::SeekHole)? as u64;
+        let hole = lseek(file.as_fd(), data.cast_signed(), Whence::SeekHole)? as u64;
         // A file that grows while it is scanned is found out when it is read; what is behind its size is not asked for.
         let end = hole.min(size);
         if data >= end {

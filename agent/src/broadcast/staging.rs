@@ -136,8 +136,8 @@ impl Staging {
             let file = nix::fcntl::openat(self.directory(), name, flags, Mode::S_IRUSR | Mode::S_IWUSR)?;
             nix::unistd::unlinkat(self.directory(), name, nix::unistd::UnlinkatFlags::NoRemoveDir)?;
             nix::sys::uio::pwrite(&file, b"x", 0)?;
-            nix::sys::uio::pwrite(&file, b"x", 2 * SMALLEST_HOLE_BYTES as i64)?;
-            Ok(nix::unistd::lseek(&file, 0, Whence::SeekHole)? <= SMALLEST_HOLE_BYTES as i64)
+            nix::sys::uio::pwrite(&file, b"x", 2 * SMALLEST_HOLE_BYTES.cast_signed())?;
+            Ok(nix::unistd::lseek(&file, 0, Whence::SeekHole)? <= SMALLEST_HOLE_BYTES.cast_signed())
         };
         probe().unwrap_or(false)
     }

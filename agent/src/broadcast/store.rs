@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::{Buf, Bytes};
-use gridcast_core::broadcast::dataset::{Entry, EntryKind};
+use gridcast_core::broadcast::dataset::{Entry, EntryKind, Extent};
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, OFlag, fallocate, openat};
 use nix::sys::stat::{FchmodatFlags, Mode, UtimensatFlags, fchmod, fchmodat, futimens, mkdirat, utimensat};
@@ -166,7 +166,7 @@ impl Store {
         let file = self.open(index, OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL)?;
         if let EntryKind::File { size, extents } = &entry.kind {
             // Only a hole at the end needs it; all else is written.
-            if extents.last().map_or(0, |last| last.end()) < *size {
+            if extents.last().map_or(0, Extent::end) < *size {
                 file.set_len(*size).map_err(|error| self.failed_io(entry, &error))?;
             }
         }
@@ -189,13 +189,12 @@ impl Store {
             return Ok(());
         }
         let at = extents.partition_point(|extent| extent.end() <= position);
-        let extent_end = extents.get(at).map_or(end, |extent| extent.end());
+        let extent_end = extents.get(at).map_or(end, Extent::end);
         let until = extent_end.min(end.saturating_add(RESERVE_BYTES));
-        let length = (until - position) as i64;
-        match fallocate(&writing.file, FallocateFlags::FALLOC_FL_KEEP_SIZE, position as i64, length) {
-            Ok(()) => {}
+        let length = (until - position).cast_signed();
+        match fallocate(&writing.file, FallocateFlags::FALLOC_FL_KEEP_SIZE, position.cast_signed(), length) {
             // Not every file system can; writing will tell there.
-            Err(Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::EINVAL | Errno::EINTR) => {}
+            Ok(()) | Err(Errno::EOPNOTSUPP | Errno::ENOSYS | Errno::EINVAL | Errno::EINTR) => {}
             Err(errno) => return Err(self.failed(entry, errno)),
         }
         writing.reserved = until;
@@ -233,3 +232,6 @@ pub(crate) fn finish_directory(root: &File, entry: &Entry) -> Result<(), Errno> 
 fn mtime(entry: &Entry) -> TimeSpec {
     TimeSpec::new(entry.mtime_seconds, i64::from(entry.mtime_nanos))
 }
+
+#[cfg(test)]
+mod tests;

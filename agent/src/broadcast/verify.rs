@@ -7,7 +7,6 @@ use blake3::Hasher;
 use gridcast_core::broadcast::dataset::{Entry, EntryKind, Extent};
 
 use super::dataset::Dataset;
-use super::failure::Failure;
 use super::origin::{OpenFile, Origin, Shelf};
 use super::scan::{SMALLEST_HOLE_BYTES, scan};
 
@@ -18,17 +17,13 @@ const HOLE_SLACK_BYTES: u64 = SMALLEST_HOLE_BYTES / 2;
 
 /// Scans and reads `path` again and compares it with `dataset`, all of whose chunks are here. Returns the first difference.
 /// `holes`: whether the file system reports them.
-pub(crate) fn difference(
-    path: &Path,
-    dataset: &Arc<Dataset>,
-    holes: bool,
-) -> Result<Option<String>, Failure> {
+pub(crate) fn difference(path: &Path, dataset: &Arc<Dataset>, holes: bool) -> Option<String> {
     let found = match scan(path) {
         Ok(found) => found,
-        Err(failure) => return Ok(Some(failure.to_string())),
+        Err(failure) => return Some(failure.to_string()),
     };
     if let Some(difference) = compare_entries(&dataset.entries, &found.entries, holes) {
-        return Ok(Some(difference));
+        return Some(difference);
     }
     // The paths are the same in the same order: the chunks of the manifest name the same files here.
     let published = Origin::with_dataset(found, dataset.clone());
@@ -45,14 +40,14 @@ pub(crate) fn difference(
                         offset += part.len() as u32;
                     }
                 }
-                Err(failure) => return Ok(Some(failure.to_string())),
+                Err(failure) => return Some(failure.to_string()),
             }
         }
         if dataset.ledger.hash(chunk) != Some(hasher.finalize()) {
-            return Ok(Some(format!("{} reads differently than it was sent", dataset.describe(chunk))));
+            return Some(format!("{} reads differently than it was sent", dataset.describe(chunk)));
         }
     }
-    Ok(None)
+    None
 }
 
 fn compare_entries(sent: &[Entry], found: &[Entry], holes: bool) -> Option<String> {
@@ -97,7 +92,7 @@ fn compare_entry(sent: &Entry, found: &Entry, holes: bool) -> Option<String> {
 
 /// Where a hole of the smallest size or more that was sent holds data now.
 fn lost_hole(size: u64, sent: &[Extent], stored: &[Extent]) -> Option<u64> {
-    let starts = std::iter::once(0).chain(sent.iter().map(|extent| extent.end()));
+    let starts = std::iter::once(0).chain(sent.iter().map(Extent::end));
     let ends = sent.iter().map(|extent| extent.offset).chain(std::iter::once(size));
     starts
         .zip(ends)

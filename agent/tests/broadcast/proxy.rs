@@ -1,0 +1,137 @@
+//! A member's front: speaks under its name, passes everything on, and does to pushed messages what the test wants.
+
+use std::sync::Arc;
+
+use gridcast_agent::broadcast::tune_server;
+use gridcast_agent::tls::Identity;
+use gridcast_proto::v1::relay_client::RelayClient;
+use gridcast_proto::v1::relay_server::{Relay, RelayServer};
+use gridcast_proto::v1::{
+    FetchRequest, FollowEvent, FollowRequest, Peer, PushAck, PushMessage, push_message::Message,
+};
+use tokio::runtime::Runtime;
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::server::TcpIncoming;
+use tonic::transport::{Endpoint, Server};
+use tonic::{Request, Response, Status, Streaming};
+
+use super::cluster::{Cluster, runtime};
+
+type Tamper = Arc<dyn Fn(&mut Message) + Send + Sync>;
+
+/// Stands in front of one member; dropping it ends it.
+pub(crate) struct Proxy {
+    pub(crate) peer: Peer,
+    pub(crate) gate: Gate,
+    runtime: Option<Runtime>,
+}
+
+/// Lets payload through up to a limit.
+#[derive(Clone)]
+pub(crate) struct Gate {
+    limit: watch::Sender<u64>,
+    passed: watch::Sender<u64>,
+}
+
+impl Gate {
+    pub(crate) fn open(&self) {
+        self.limit.send_replace(u64::MAX);
+    }
+
+    pub(crate) fn passed(&self) -> u64 {
+        *self.passed.borrow()
+    }
+
+    async fn pass(&self, bytes: u64) {
+        let passed = *self.passed.borrow() + bytes;
+        let _ = self.limit.subscribe().wait_for(|limit| passed <= *limit).await;
+        self.passed.send_replace(passed);
+    }
+}
+
+#[derive(Clone)]
+struct Front {
+    upstream: Endpoint,
+    gate: Gate,
+    tamper: Tamper,
+}
+
+impl Proxy {
+    /// A front of `name` that lets `limit` bytes of payload through until its gate is opened.
+    pub(crate) fn new(
+        cluster: &Cluster,
+        name: &str,
+        limit: u64,
+        tamper: impl Fn(&mut Message) + Send + Sync + 'static,
+    ) -> Self {
+        let identity: Identity = cluster.identity(name);
+        let upstream = identity.endpoint(&cluster.node(name).peer).unwrap();
+        let gate = Gate { limit: watch::Sender::new(limit), passed: watch::Sender::new(0) };
+        let front = Front { upstream, gate: gate.clone(), tamper: Arc::new(tamper) };
+        let runtime = runtime();
+        let incoming = runtime.block_on(async { TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap() });
+        let port = u32::from(incoming.local_addr().unwrap().port());
+        runtime.spawn(
+            tune_server(Server::builder())
+                .tls_config(identity.server_config())
+                .unwrap()
+                .add_service(RelayServer::new(front))
+                .serve_with_incoming(incoming),
+        );
+        let peer = Peer { name: name.to_owned(), address: "127.0.0.1".to_owned(), port };
+        Self { peer, gate, runtime: Some(runtime) }
+    }
+
+    /// Puts itself in place of the member.
+    pub(crate) fn stand_in(&self, members: &mut [Peer]) {
+        members.iter_mut().find(|peer| peer.name == self.peer.name).unwrap().port = self.peer.port;
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.runtime.take().unwrap().shutdown_background();
+    }
+}
+
+#[tonic::async_trait]
+impl Relay for Front {
+    type FollowStream = Streaming<FollowEvent>;
+    type PushStream = Streaming<PushAck>;
+    type FetchStream = Streaming<PushMessage>;
+
+    async fn follow(&self, request: Request<FollowRequest>) -> Result<Response<Self::FollowStream>, Status> {
+        let channel = self.upstream.connect().await.unwrap();
+        RelayClient::new(channel).follow(request.into_inner()).await
+    }
+
+    async fn push(
+        &self,
+        request: Request<Streaming<PushMessage>>,
+    ) -> Result<Response<Self::PushStream>, Status> {
+        let channel = self.upstream.connect().await.unwrap();
+        let mut stream = request.into_inner();
+        let (queue, messages) = mpsc::channel(1);
+        let front = self.clone();
+        tokio::spawn(async move {
+            while let Ok(Some(mut message)) = stream.message().await {
+                if let Some(content) = &mut message.message {
+                    if let Message::Data(data) = content {
+                        front.gate.pass(data.payload.len() as u64).await;
+                    }
+                    (front.tamper)(content);
+                }
+                if queue.send(message).await.is_err() {
+                    break;
+                }
+            }
+        });
+        RelayClient::new(channel).push(ReceiverStream::new(messages)).await
+    }
+
+    async fn fetch(&self, request: Request<FetchRequest>) -> Result<Response<Self::FetchStream>, Status> {
+        let channel = self.upstream.connect().await.unwrap();
+        RelayClient::new(channel).fetch(request.into_inner()).await
+    }
+}
