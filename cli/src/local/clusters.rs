@@ -38,6 +38,7 @@ pub(crate) fn ps(state: &args::State) -> Result<(), Failure> {
             Kind::Up => "up",
         };
         let state = match (run.alive, run.kept, record.ready) {
+            (true, _, true) if !record.lost.is_empty() => "degraded",
             (true, _, true) => "ready",
             (true, _, false) => "starting",
             (false, true, _) => "kept",
@@ -51,6 +52,9 @@ pub(crate) fn ps(state: &args::State) -> Result<(), Failure> {
             format!("{age}s"),
             nodes.join(" ")
         );
+        for lost in &record.lost {
+            text += &format!("  lost: {lost}\n");
+        }
     }
     let _ = std::io::stdout().write_all(text.as_bytes());
     Ok(())
@@ -112,6 +116,9 @@ pub(crate) async fn exec(arguments: args::Exec) -> Result<ExitCode, Failure> {
             names.join(" ")
         )));
     };
+    if !node.init.alive() {
+        return Err(Failure::failed("NodeLost", format!("{}: the node has ended; `gridcast local ps` says more", node.name)));
+    }
     let keys = ControllerKeys::load(&found.path.join("keys"))?;
     let remote = Remote::lazy(node, &keys)?;
     let (requests, receive) = mpsc::channel(4);

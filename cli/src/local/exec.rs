@@ -11,7 +11,7 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use crate::failure::Failure;
 
-use super::remote::Remote;
+use super::remote::{Remote, is_gone};
 
 /// Requests on their way to the starter; each holds at most one block of standard input.
 const QUEUE: usize = 16;
@@ -71,7 +71,7 @@ pub(crate) async fn run(
         .starter()
         .exec(ReceiverStream::new(receive))
         .await
-        .map_err(|s| node.failed("StarterRefused", "starting the command", &s))?
+        .map_err(|s| if is_gone(&s) { lost(node, &s) } else { node.failed("StarterRefused", "starting the command", &s) })?
         .into_inner();
     let mut feeding = true;
     loop {

@@ -5,6 +5,7 @@
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
+    os::{fd::OwnedFd, unix::process::ExitStatusExt as _},
     process::{Command, ExitCode, Stdio},
 };
 
@@ -23,6 +24,9 @@ use super::{intake, state::{Process, StateDir}};
 /// What the keeper says when all steps are done.
 pub(crate) const READY: &str = "ready";
 
+/// Between looks at a keeper that is about to end.
+const POLL: std::time::Duration = std::time::Duration::from_millis(5);
+
 static KEEPER: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::new(0);
 
 /// Starts a cluster and returns when it is ready.
@@ -33,7 +37,8 @@ pub(crate) fn up(arguments: &args::Run) -> Result<ExitCode, Failure> {
     refuse_second(arguments, &intake.name)?;
     let mut keeper = Command::new("/proc/self/exe");
     keeper.args(["local", "keep"]).args(std::env::args_os().skip(3));
-    keeper.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // Nothing is written to its standard input: its end tells the keeper that this command died.
+    keeper.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = keeper.spawn().or_failed("KeeperFailed", "start the cluster's keeper")?;
     KEEPER.store(i32::try_from(child.id()).unwrap_or(0), std::sync::atomic::Ordering::SeqCst);
     pass_signals_on()?;
@@ -53,9 +58,20 @@ pub(crate) fn up(arguments: &args::Run) -> Result<ExitCode, Failure> {
         let _ = copy.join();
         return Ok(ExitCode::SUCCESS);
     }
-    let status = child.wait().or_failed("KeeperFailed", "wait for the cluster's keeper")?;
+    // Not `Child::wait`, which closes standard input.
+    let status = loop {
+        match child.try_wait().or_failed("KeeperFailed", "wait for the cluster's keeper")? {
+            Some(status) => break status,
+            None => std::thread::sleep(POLL),
+        }
+    };
     let _ = copy.join();
-    Ok(ExitCode::from(status.code().and_then(|c| u8::try_from(c).ok()).unwrap_or(1)))
+    let code = match status.signal() {
+        // It had made nothing yet, and nothing of it listened.
+        Some(libc::SIGTERM) => 130,
+        _ => status.code().and_then(|c| u8::try_from(c).ok()).unwrap_or(1),
+    };
+    Ok(ExitCode::from(code))
 }
 
 /// `exec` and `down` find a cluster by its name, so a name is used once.
@@ -95,6 +111,18 @@ fn set_handler(signal: Signal, handler: SigHandler) -> nix::Result<()> {
 pub(crate) fn leave_session() {
     // Fails only for a leader of a group, which a child that was just started is not.
     let _ = nix::unistd::setsid();
+}
+
+/// In the keeper: returns when the command that started it has died.
+pub(crate) async fn starter_gone() {
+    use tokio::io::AsyncReadExt as _;
+    let input = std::os::fd::AsFd::as_fd(&std::io::stdin()).try_clone_to_owned();
+    let input = input.and_then(|fd: OwnedFd| tokio::net::unix::pipe::Receiver::from_owned_fd(fd));
+    match input {
+        Ok(mut pipe) => while let Ok(1..) = pipe.read(&mut [0; 16]).await {},
+        // Not started by `up` but by hand: nobody to watch.
+        Err(_) => std::future::pending().await,
+    }
 }
 
 /// In the keeper: leaves the standard streams of the command that started it, and says that all is ready.

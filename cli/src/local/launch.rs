@@ -77,6 +77,7 @@ pub(crate) async fn launch(
         launch: id.to_owned(),
     };
     let first = &cluster.remotes[0];
+    let launched = progress.now();
     progress.say("launch", &format!("{} processes of {}", run.processes, run.command[0]));
     // No input: the sender is dropped, so that the program reads the end of the file.
     let (requests, receive) = mpsc::channel(1);
@@ -88,7 +89,7 @@ pub(crate) async fn launch(
     let observed = observe(cluster, id).await?;
     let now = progress.now();
     let ages = observed.iter().flat_map(|(_, ranks)| ranks).map(|r| r.age_micros as f64 / 1e6);
-    let first_rank = ages.max_by(f64::total_cmp).map(|age| now - age);
+    let first_rank = ages.max_by(f64::total_cmp).map(|age| (now - age).max(launched));
     let exit_code = exited.shell_code();
     let ended = rank_end(&tail, &observed, &hosts);
     let observed: Vec<(String, Vec<ObservedRank>)> = observed
@@ -100,7 +101,13 @@ pub(crate) async fn launch(
         Ok(placement) => (placement, None),
         Err(error) => (error.seen.clone(), Some((error.reason().to_owned(), error.to_string()))),
     };
-    let problem = if exit_code == 0 { misplaced } else { Some(why(run, exit_code, ended)) };
+    let problem = match (exited.signal, exit_code) {
+        (0, 0) => misplaced,
+        (0, _) => Some(why(run, exit_code, ended)),
+        (signal, _) => {
+            Some(("LauncherKilled".to_owned(), format!("{}: {MPIRUN} was killed by signal {signal}", first.name)))
+        }
+    };
     Ok(Launched { exit_code, placement, first_rank, problem })
 }
 
@@ -128,8 +135,8 @@ fn rank_end(tail: &[u8], observed: &[(String, Vec<wire::ObservedRank>)], hosts: 
             .flat_map(|(host, ranks)| ranks.iter().map(move |r| (host, r)))
             .filter(|(_, r)| r.ended && (r.signal != 0 || r.code > 0))
             .collect();
-        // When one rank fails, the launcher ends the others with SIGTERM and SIGKILL.
-        ended.sort_by_key(|(_, r)| (matches!(r.signal, 9 | 15), r.rank));
+        // When one rank fails, the launcher ends the others with SIGTERM, and SIGKILL where that does not help.
+        ended.sort_by_key(|(_, r)| (r.signal == 15, r.signal == 9, r.rank));
         ended.first().map(|(host, r)| mpi::RankEnd {
             rank: r.rank,
             host: Some((*host).clone()),

@@ -3,7 +3,10 @@
 use std::{
     collections::BTreeMap,
     fs::{self, File},
-    os::unix::fs::{DirBuilderExt as _, PermissionsExt as _},
+    os::{
+        fd::AsFd as _,
+        unix::fs::{DirBuilderExt as _, PermissionsExt as _},
+    },
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::Duration,
@@ -16,6 +19,10 @@ use gridcast_lab::{
     node::{Bind, Node, NodeSpec},
 };
 use gridcast_proto::v1::{DescribeReply, DescribeRequest, RanksRequest, WatchRequest};
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+};
 use tokio::sync::mpsc;
 
 use crate::failure::{Failure, OrFailed as _};
@@ -37,6 +44,18 @@ const READY_TIMEOUT: Duration = Duration::from_secs(30);
 const SHM_BYTES: u64 = 1 << 30;
 /// Open MPI's session directories and sockets have paths of at most 108 bytes, so nothing long is added there.
 const TOOLS: [&str; 2] = ["gridcast-starter", "gridcast-agent"];
+
+/// From the end of a node's agent to that of its first process, where both end.
+const NODE_END: Duration = Duration::from_millis(100);
+
+/// Something of a cluster that went away by itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Loss {
+    /// One PascalCase word.
+    pub(crate) reason: &'static str,
+    /// Names the node.
+    pub(crate) message: String,
+}
 
 /// A provisioned cluster. Dropping it ends all of its processes.
 #[derive(Debug)]
@@ -134,19 +153,36 @@ impl Cluster {
         Ok(())
     }
 
-    /// Tells through `lost` the name of each agent that goes away, for as long as the cluster lives.
-    pub(crate) fn watch(&self, lost: &mpsc::Sender<String>) {
-        for remote in &self.remotes {
-            let (remote, lost) = (remote.clone(), lost.clone());
+    /// Tells through `lost` what goes away, for as long as the cluster lives: an agent, a whole node, the fabric.
+    pub(crate) fn watch(&self, run: &OwnedRun, lost: &mpsc::Sender<Loss>) -> Result<(), Failure> {
+        for (remote, record) in self.remotes.iter().zip(&self.records) {
+            let (remote, init, lost) = (remote.clone(), record.init, lost.clone());
+            let log = run.path.join("log").join(format!("{}-agent.log", remote.name));
             tokio::spawn(async move {
                 if let Ok(events) = remote.agent().watch(WatchRequest {}).await {
                     let mut events = events.into_inner();
                     while let Ok(Some(_)) = events.message().await {}
                 }
+                // With its node an agent goes first.
+                tokio::time::sleep(NODE_END).await;
+                let (reason, what) = if init.alive() {
+                    ("AgentLost", format!("its agent is gone{}", last_line(&log)))
+                } else {
+                    ("NodeLost", "its first process, the starter, is gone, and the node with it".to_owned())
+                };
                 // Nobody listens once the cluster is released.
-                let _ = lost.send(remote.name).await;
+                let _ = lost.send(Loss { reason, message: format!("{}: {what}", remote.name) }).await;
             });
         }
+        let end = self.fabric.watch().or_failed("ProvisionFailed", "watch the fabric")?;
+        let (lost, log) = (lost.clone(), run.path.join("log/fabric.log"));
+        // Ends with the fabric, which the release ends.
+        std::thread::spawn(move || {
+            while poll(&mut [PollFd::new(end.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE) == Err(Errno::EINTR) {}
+            let message = format!("the process that is the network between the nodes is gone{}", last_line(&log));
+            let _ = lost.blocking_send(Loss { reason: "FabricLost", message });
+        });
+        Ok(())
     }
 
     /// Shows a staged dataset at its mount path, read-only, on every node.
@@ -379,7 +415,7 @@ fn log(run: &OwnedRun, name: &str) -> Result<File, Failure> {
 }
 
 /// The last thing that a log says, as the end of a sentence.
-pub(crate) fn last_line(path: &Path) -> String {
+fn last_line(path: &Path) -> String {
     let text = fs::read_to_string(path).unwrap_or_default();
     text.lines().rfind(|l| !l.trim().is_empty()).map(|l| format!("; it said: {}", l.trim())).unwrap_or_default()
 }

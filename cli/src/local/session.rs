@@ -8,7 +8,7 @@ use std::{
 
 use gridcast_core::{
     lifecycle::{self, Ending, Next, Step, Wanted},
-    report::{Dataset, Network, Outcome, PlacedRanks, Report, Run, TcpSetting},
+    report::{Dataset, Network, Outcome, Report, Run, TcpSetting},
 };
 use gridcast_crds::virtual_cluster::TcpMode;
 use tokio::{
@@ -25,9 +25,11 @@ use crate::{
 use super::{
     collect,
     intake::{self, Intake},
-    keeper, launch, measure,
+    keeper,
+    launch::{self, Launched},
+    measure,
     progress::Progress,
-    provision::{self, Cluster, Tools},
+    provision::{self, Cluster, Loss, Tools},
     stage,
     state::{Kind, OwnedRun, Record, StateDir},
     tune,
@@ -35,11 +37,13 @@ use super::{
 
 /// A node that does not answer does not hold up the end.
 const RESTORE_TIMEOUT: Duration = Duration::from_secs(5);
+/// A step that failed because something went away may be heard of before the loss itself.
+const LOSS_HEARD: Duration = Duration::from_millis(300);
 
 /// `gridcast local run`.
 pub(crate) async fn run(arguments: args::Run) -> Result<ExitCode, Failure> {
-    let mut session = Session::open(arguments, Kind::Run)?;
-    let ending = session.go(&mut Interrupts::listen()?).await;
+    let (mut session, mut interrupts) = Session::open(arguments, Kind::Run)?;
+    let ending = session.go(async || interrupts.next().await).await;
     session.report(&ending)?;
     Ok(exit_code(&ending))
 }
@@ -47,9 +51,10 @@ pub(crate) async fn run(arguments: args::Run) -> Result<ExitCode, Failure> {
 /// `gridcast local keep`: the process behind `gridcast local up`.
 pub(crate) async fn keep(arguments: args::Run) -> Result<ExitCode, Failure> {
     keeper::leave_session();
-    let mut interrupts = Interrupts::listen()?;
-    let mut session = Session::open(arguments, Kind::Up)?;
-    let ending = session.go(&mut interrupts).await;
+    let (mut session, mut interrupts) = Session::open(arguments, Kind::Up)?;
+    let ending = session
+        .go(async || tokio::select! { () = interrupts.next() => (), () = keeper::starter_gone() => () })
+        .await;
     session.report(&ending)?;
     if ending.outcome != Outcome::Complete {
         return Ok(exit_code(&ending));
@@ -57,13 +62,10 @@ pub(crate) async fn keep(arguments: args::Run) -> Result<ExitCode, Failure> {
     session.write_record(true)?;
     session.say_up();
     keeper::detach(&session.run.path.join("log/keeper.log"))?;
-    let lost = session.until_down(&mut interrupts).await;
-    session.release().await?;
+    session.until_down(&mut interrupts).await;
+    let released = session.release().await;
     session.finish()?;
-    match lost {
-        Some(message) => Err(Failure::failed("NodeLost", message)),
-        None => Ok(ExitCode::SUCCESS),
-    }
+    released.map(|()| ExitCode::SUCCESS)
 }
 
 fn exit_code(ending: &Ending) -> ExitCode {
@@ -101,21 +103,24 @@ struct Session {
     state: StateDir,
     run: OwnedRun,
     cluster: Option<Cluster>,
-    lost: (mpsc::Sender<String>, mpsc::Receiver<String>),
+    losses: (mpsc::Sender<Loss>, mpsc::Receiver<Loss>),
+    /// What was lost while the cluster was up, for `ps`.
+    lost: Vec<String>,
     network: Option<Network>,
     tcp: Option<Vec<TcpSetting>>,
     data: Vec<Dataset>,
-    placement: Option<Vec<PlacedRanks>>,
+    launched: Option<Launched>,
 }
 
 impl Session {
     /// Checks the input, then takes a place in the state directory. Nothing else is made.
-    fn open(arguments: args::Run, kind: Kind) -> Result<Self, Failure> {
+    fn open(arguments: args::Run, kind: Kind) -> Result<(Self, Interrupts), Failure> {
         let clock = Progress::start(arguments.quiet);
         super::needs_root(if kind == Kind::Run { "local run" } else { "local up" })?;
         let intake = intake::read(&arguments)?;
         let tools = Tools::find()?;
-        check_report(arguments.report.as_deref())?;
+        // From here on Ctrl-C means to undo; before, there is nothing to undo and it just ends the command.
+        let interrupts = Interrupts::listen()?;
         let state = StateDir::open(&arguments.state.state_dir)?;
         let stale = state.clean(false)?;
         if !stale.is_empty() {
@@ -143,18 +148,19 @@ impl Session {
             state,
             run,
             cluster: None,
-            lost: mpsc::channel(256),
+            losses: mpsc::channel(256),
+            lost: Vec::new(),
             network: None,
             tcp: None,
             data: Vec::new(),
-            placement: None,
+            launched: None,
         };
         session.write_record(false)?;
-        Ok(session)
+        Ok((session, interrupts))
     }
 
     /// Does what the lifecycle says until it says that it is over.
-    async fn go(&mut self, interrupts: &mut Interrupts) -> Ending {
+    async fn go(&mut self, mut interrupted: impl AsyncFnMut()) -> Ending {
         self.say_begin();
         loop {
             let step = match lifecycle::next(&self.wanted, &self.progress, self.clock.now()) {
@@ -175,24 +181,26 @@ impl Session {
                 }
             };
             // Taken out so that a step may borrow the session while the channel is listened to.
-            let (lost, mut gone) = std::mem::replace(&mut self.lost, mpsc::channel(1));
-            let outcome = tokio::select! {
+            let (losses, mut lost) = std::mem::replace(&mut self.losses, mpsc::channel(1));
+            let mut end = tokio::select! {
                 biased;
-                () = interrupts.next() => StepEnd::Interrupted,
+                () = interrupted() => StepEnd::Interrupted,
                 () = deadline => StepEnd::Expired,
-                result = self.step(step, &lost) => StepEnd::Ended(result),
-                Some(name) = gone.recv() => StepEnd::Lost(name),
+                result = self.step(step, &losses) => StepEnd::Ended(result),
+                Some(loss) = lost.recv() => StepEnd::Lost(loss),
             };
-            self.lost = (lost, gone);
+            if matches!(end, StepEnd::Ended(Err(_))) {
+                // What a step says of a loss is its consequence, and may be heard first.
+                if let Ok(Some(loss)) = tokio::time::timeout(LOSS_HEARD, lost.recv()).await {
+                    end = StepEnd::Lost(loss);
+                }
+            }
+            self.losses = (losses, lost);
             let now = self.clock.now();
-            match outcome {
+            match end {
                 StepEnd::Interrupted => self.progress.interrupt(&self.wanted, now),
                 StepEnd::Expired => self.progress.expire(&self.wanted, now),
-                StepEnd::Lost(name) => {
-                    let log = self.run.path.join("log").join(format!("{name}-agent.log"));
-                    let message = format!("{name}: its agent is gone{}", provision::last_line(&log));
-                    self.progress.failed(step, "AgentLost", message, now);
-                }
+                StepEnd::Lost(loss) => self.progress.failed(step, loss.reason, loss.message, now),
                 StepEnd::Ended(result) => self.settle(step, result),
             }
         }
@@ -201,17 +209,19 @@ impl Session {
     fn settle(&mut self, step: Step, result: Result<(), Failure>) {
         let now = self.clock.now();
         match result {
-            // A launch says itself how its program ended.
             Ok(()) if step == Step::Launch => {}
             Ok(()) => self.progress.completed(&self.wanted, step, now),
             Err(Failure::Failed { reason, message }) => self.progress.failed(step, reason, message, now),
             Err(Failure::Input(message)) => self.progress.failed(step, "InvalidInput", message, now),
         }
+        if let (Step::Launch, Some(launched)) = (step, &self.launched) {
+            self.progress.program_ended(launched.exit_code, now);
+        }
     }
 
-    async fn step(&mut self, step: Step, lost: &mpsc::Sender<String>) -> Result<(), Failure> {
+    async fn step(&mut self, step: Step, losses: &mpsc::Sender<Loss>) -> Result<(), Failure> {
         match step {
-            Step::Provision => self.provision(lost).await,
+            Step::Provision => self.provision(losses).await,
             Step::Measure => self.measure().await,
             Step::Tune => self.tune().await,
             Step::Stage => self.stage().await,
@@ -225,9 +235,9 @@ impl Session {
         self.cluster.as_ref().ok_or_else(|| Failure::failed("NotProvisioned", "there are no nodes"))
     }
 
-    async fn provision(&mut self, lost: &mpsc::Sender<String>) -> Result<(), Failure> {
+    async fn provision(&mut self, losses: &mpsc::Sender<Loss>) -> Result<(), Failure> {
         let cluster = provision::provision(&self.intake, &self.run, &self.tools).await?;
-        cluster.watch(lost);
+        cluster.watch(&self.run, losses)?;
         self.clock.say(
             "provision",
             &format!("{} nodes on one fabric, an agent in each answers", cluster.remotes.len()),
@@ -276,14 +286,13 @@ impl Session {
         if let Some(first) = launched.first_rank {
             self.progress.rank_seen(first);
         }
-        self.placement = Some(launched.placement);
         self.clock.say("launch", &format!("the program ended with code {}", launched.exit_code));
-        let now = self.clock.now();
-        if let Some((reason, message)) = launched.problem {
-            self.progress.failed(Step::Launch, reason, message, now);
+        let problem = launched.problem.clone();
+        self.launched = Some(launched);
+        match problem {
+            Some((reason, message)) => Err(Failure::Failed { reason, message }),
+            None => Ok(()),
         }
-        self.progress.program_ended(launched.exit_code, now);
-        Ok(())
     }
 
     async fn collect(&mut self) -> Result<(), Failure> {
@@ -307,11 +316,20 @@ impl Session {
         stopped.or_failed("ReleaseFailed", "end the nodes")?
     }
 
-    /// Waits for `local down`, or for a node to go away.
-    async fn until_down(&mut self, interrupts: &mut Interrupts) -> Option<String> {
-        tokio::select! {
-            () = interrupts.next() => None,
-            Some(name) = self.lost.1.recv() => Some(format!("{name}: its agent is gone")),
+    /// Waits for `local down`. A loss does not end the cluster, for the user may be in the middle of work that does
+    /// not need what was lost; it is noted where `ps` shows it.
+    async fn until_down(&mut self, interrupts: &mut Interrupts) {
+        loop {
+            tokio::select! {
+                () = interrupts.next() => return,
+                Some(loss) = self.losses.1.recv() => {
+                    self.clock.warn(&format!("{}: {}", loss.reason, loss.message));
+                    self.lost.push(loss.message);
+                    if let Err(error) = self.write_record(true) {
+                        self.clock.warn(&error.to_string());
+                    }
+                }
+            }
         }
     }
 
@@ -325,6 +343,7 @@ impl Session {
             created: created.saturating_sub(self.clock.now() as u64),
             owner: keeper::me(),
             ready,
+            lost: self.lost.clone(),
             nodes: self.cluster.as_ref().map(|c| c.records.clone()).unwrap_or_default(),
             processes: self.cluster.as_ref().map(Cluster::processes).unwrap_or_default(),
             environment: launch::environment(&self.intake),
@@ -346,7 +365,7 @@ impl Session {
             data: (!self.data.is_empty()).then(|| self.data.clone()),
             run: self.progress.exit_code.map(|exit_code| Run {
                 exit_code,
-                placement: self.placement.clone().unwrap_or_default(),
+                placement: self.launched.as_ref().map(|l| l.placement.clone()).unwrap_or_default(),
             }),
         };
         let path = self.arguments.report.clone().unwrap_or_else(|| self.state.report(&self.intake.name, &self.run.id));
@@ -398,17 +417,6 @@ impl Session {
 enum StepEnd {
     Interrupted,
     Expired,
-    Lost(String),
+    Lost(Loss),
     Ended(Result<(), Failure>),
-}
-
-/// A report that cannot be written is noticed before anything is made.
-fn check_report(report: Option<&Path>) -> Result<(), Failure> {
-    let Some(path) = report else { return Ok(()) };
-    let refuse = |why: &str| Err(Failure::input(format!("--report {}: {why}", path.display())));
-    if path.is_dir() {
-        return refuse("is a directory; give the name of a file");
-    }
-    let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).map_or(PathBuf::from("."), Path::to_owned);
-    if parent.is_dir() { Ok(()) } else { refuse(&format!("{} is not a directory; make it", parent.display())) }
 }

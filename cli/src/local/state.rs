@@ -34,12 +34,16 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// The process with this number, if there is one.
+    /// The process with this number, if there is one. One that has ended and is not waited for yet does not count:
+    /// where nothing reaps orphans it stays for ever.
     pub(crate) fn of(pid: i32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         // The command name in parentheses may hold anything, so fields are counted from its end.
-        let fields = stat.rsplit_once(')')?.1;
-        let start = fields.split_whitespace().nth(19)?.parse().ok()?;
+        let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+        if matches!(fields.next()?, "Z" | "X") {
+            return None;
+        }
+        let start = fields.nth(18)?.parse().ok()?;
         Some(Self { pid, start })
     }
 
@@ -87,6 +91,9 @@ pub(crate) struct Record {
     /// All steps asked for are done.
     pub(crate) ready: bool,
     pub(crate) nodes: Vec<NodeRecord>,
+    /// What went away by itself while the cluster was up, one sentence each.
+    #[serde(default)]
+    pub(crate) lost: Vec<String>,
     /// Other processes outside the nodes: the fabric.
     pub(crate) processes: Vec<Process>,
     /// What `exec` gives to a program.
