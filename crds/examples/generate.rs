@@ -1,24 +1,31 @@
-//! Writes `crds/*.yaml` from the Rust types: `cargo run -p gridcast-crds --example generate`.
+//! Writes what is made from the Rust types: `crds/*.yaml`, and the tables of `docs/api.md`.
 //!
-//! With `--check` it writes nothing and fails if a file differs.
+//! `cargo run -p gridcast-crds --example generate`; with `--check` it writes nothing and fails if a file differs.
 
-use std::{path::Path, process::ExitCode};
+use std::{fs, path::Path, process::ExitCode};
 
-use anyhow::Context;
+use anyhow::Context as _;
+use gridcast_crds::{definitions, reference};
 
 fn main() -> anyhow::Result<ExitCode> {
     let check = std::env::args().any(|argument| argument == "--check");
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let crate_directory = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files: Vec<_> =
+        definitions::yaml().into_iter().map(|(name, text)| (crate_directory.join(name), text)).collect();
+    let api = crate_directory.join("../docs/api.md");
+    let document = fs::read_to_string(&api).with_context(|| format!("cannot read {}", api.display()))?;
+    files.push((api, reference::update(&document)));
+
     let mut stale = false;
-    for (name, text) in gridcast_crds::definitions::yaml() {
-        let path = directory.join(name);
+    for (path, text) in files {
+        if fs::read_to_string(&path).unwrap_or_default() == text {
+            continue;
+        }
         if check {
-            if std::fs::read_to_string(&path).unwrap_or_default() != text {
-                eprintln!("{} differs from the types; run `make crds`", path.display());
-                stale = true;
-            }
+            eprintln!("{} differs from the types; run `make crds`", path.display());
+            stale = true;
         } else {
-            std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+            fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
             println!("{}", path.display());
         }
     }

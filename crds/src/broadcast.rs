@@ -35,7 +35,7 @@ use crate::{
         .message("must be lower-case letters, digits and '-', beginning with a letter")
         .field_path(".metadata.name"),
     validation = Rule::new("size(self.metadata.name) <= 52")
-        .message(Message::Expression("'must be at most 52 characters, so that suffixes fit, but has ' + string(size(self.metadata.name))".into()))
+        .message(Message::Expression("'must be at most 52 characters, so that suffixes fit, but has %d'.format([size(self.metadata.name)])".into()))
         .field_path(".metadata.name")
 )]
 #[x_kube(

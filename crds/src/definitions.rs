@@ -38,10 +38,6 @@ fn published(crd: CustomResourceDefinition) -> CustomResourceDefinition {
         if let Some(pod) = schema.pointer_mut("/properties/spec/properties/groups/items/properties/pod") {
             let own = pod.get("description").cloned();
             strip_descriptions(pod);
-            // `kubectl create --dry-run -o yaml`, from which many templates begin, writes it as null.
-            if let Some(time) = pod.pointer_mut("/properties/metadata/properties/creationTimestamp") {
-                time["nullable"] = json!(true);
-            }
             if let Some(own) = own {
                 pod["description"] = own;
             }
@@ -72,8 +68,8 @@ fn normalize(schema: &mut Value) {
     }
 }
 
-/// Optional fields are left out, not null: `has()` in a rule would take a null for a value. In lists, as in matrices, a
-/// null is a value of its own.
+/// Optional fields are left out, not null: the API server then drops a null, while `has()` in a rule would take one that
+/// may be there for a value. In lists, as in matrices, a null is a value of its own.
 fn refuse_nulls(schema: &mut Value) {
     let Value::Object(map) = schema else { return };
     if let Some(properties) = map.get_mut("properties").and_then(Value::as_object_mut) {

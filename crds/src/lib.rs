@@ -16,6 +16,7 @@ pub mod conditions;
 pub mod definitions;
 pub mod manifest;
 pub mod network_map;
+pub mod reference;
 mod rules;
 mod schema;
 pub mod source;

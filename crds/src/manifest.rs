@@ -142,7 +142,7 @@ pub fn read(file: &Path) -> Result<Vec<Document>, ValidationErrors> {
     }
     let text = String::from_utf8(bytes).map_err(|error| {
         let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-        let line = valid.iter().filter(|byte| **byte == b'\n').count() + 1;
+        let line = valid.split(|byte| *byte == b'\n').count();
         refuse(Some(line), "is no UTF-8 text; a manifest is YAML in UTF-8".into())
     })?;
     let documents = parse(&text).map_err(|errors| errors.in_file(file))?;
@@ -223,7 +223,7 @@ impl Definitions {
                 Some(_) if version != VERSION => {
                     refuse("apiVersion", format!("must be {GROUP}/{VERSION}, but is {api_version}"))
                 }
-                Some((kind, schema)) => ours(kind, schema, value),
+                Some((kind, schema)) => ours(kind, schema, value.clone()),
                 None => {
                     let known: Vec<&str> = self.schemas.iter().map(|(kind, _)| kind.as_str()).collect();
                     refuse("kind", format!("must be one of {}, but is {kind}", known.join(", ")))
@@ -231,8 +231,12 @@ impl Definitions {
             };
         }
         match (api_version, kind) {
-            ("v1", "ConfigMap") => objects::config_map(value).map(|map| Resource::ConfigMap(Box::new(map))),
-            ("v1", "Secret") => objects::secret(value).map(|secret| Resource::Secret(Box::new(secret))),
+            ("v1", "ConfigMap") => {
+                objects::config_map(value.clone()).map(|map| Resource::ConfigMap(Box::new(map)))
+            }
+            ("v1", "Secret") => {
+                objects::secret(value.clone()).map(|secret| Resource::Secret(Box::new(secret)))
+            }
             _ => Ok(Resource::Other {
                 api_version: api_version.to_owned(),
                 kind: kind.to_owned(),
@@ -242,16 +246,17 @@ impl Definitions {
     }
 }
 
-fn ours(kind: &str, schema: &Value, value: &Value) -> Result<Resource, Vec<Problem>> {
-    let mut problems = schema::check(schema, value);
-    problems.extend(rules::check(schema, kind, value, None, problems.is_empty()));
+fn ours(kind: &str, schema: &Value, mut value: Value) -> Result<Resource, Vec<Problem>> {
+    schema::prune_nulls(schema, &mut value);
+    let mut problems = schema::check(schema, &value);
+    problems.extend(rules::check(schema, kind, &value, None, problems.is_empty()));
     if !problems.is_empty() {
         return Err(problems);
     }
     let resource = match kind {
-        "VirtualCluster" => serde_json::from_value(value.clone()).map(Resource::VirtualCluster),
-        "Broadcast" => serde_json::from_value(value.clone()).map(Resource::Broadcast),
-        _ => serde_json::from_value(value.clone()).map(Resource::NetworkMap),
+        "VirtualCluster" => serde_json::from_value(value).map(Resource::VirtualCluster),
+        "Broadcast" => serde_json::from_value(value).map(Resource::Broadcast),
+        _ => serde_json::from_value(value).map(Resource::NetworkMap),
     };
     resource.map_err(|error| vec![Problem { path: String::new(), message: error.to_string() }])
 }

@@ -22,6 +22,38 @@ pub(crate) fn check(schema: &Value, value: &Value) -> Vec<Problem> {
     walk.problems
 }
 
+/// Removes nulls of fields that may not be null, as the API server does before it looks: `data:` with nothing behind it
+/// is no `data` at all. Nulls in lists stay, and are refused unless the item may be null.
+pub(crate) fn prune_nulls(schema: &Value, value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            let inner = |name: &str| {
+                schema
+                    .get("properties")
+                    .and_then(|known| known.get(name))
+                    .or_else(|| schema.get("additionalProperties"))
+            };
+            fields.retain(|name, field| {
+                !field.is_null()
+                    || inner(name).is_none_or(|inner| !inner.is_object() || flag(inner, "nullable"))
+            });
+            for (name, field) in fields {
+                if let Some(inner) = inner(name) {
+                    prune_nulls(inner, field);
+                }
+            }
+        }
+        Value::Array(items) => {
+            if let Some(inner) = schema.get("items") {
+                for item in items {
+                    prune_nulls(inner, item);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
 /// `path.name`, as the API server writes it.
 pub(crate) fn child(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
@@ -80,8 +112,6 @@ impl Walk {
         for (name, value) in fields {
             let path = child(path, name);
             match (known.and_then(|known| known.get(name)), additional) {
-                // A null of a field with a default, or that is optional, would be pruned; elsewhere it is refused.
-                (Some(inner), _) if value.is_null() && inner.get("default").is_some() => {}
                 (Some(inner), _) | (None, Some(inner)) => self.value(inner, value, &path),
                 (None, None) if flag(schema, "x-kubernetes-preserve-unknown-fields") => {}
                 // `type: object` alone, as in `managedFields.fieldsV1`, holds anything.

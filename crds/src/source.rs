@@ -41,11 +41,11 @@ pub struct Source {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeSource {
-    /// Absolute path of a directory or file. Locally a path of this machine.
+    /// Absolute path of a directory or file.
     #[schemars(length(min = 2, max = 1024), regex(pattern = r"^/[^\x00-\x1f\x7f]+$"))]
-    #[x_kube(validation = Rule::new("!self.split('/').exists(part, part == '..')").message("must not contain '..'"))]
+    #[x_kube(validation = Rule::new("!self.split('/').exists(part, part == '..')").message("must not contain '..' as a part"))]
     pub path: String,
-    /// Kubernetes node that has it. The first node of the cluster if absent; ignored by a local run.
+    /// Kubernetes node that has it. The first node of the cluster if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
     pub name: Option<String>,
@@ -55,13 +55,13 @@ pub struct NodeSource {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ClaimPath {
-    /// Name of a PersistentVolumeClaim in the object's own namespace. Locally the NAME of `--volume NAME=DIR`.
+    /// Name of a PersistentVolumeClaim in the object's own namespace.
     #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
     pub claim_name: String,
     /// Path below the volume's root. The root if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024), regex(pattern = r"^[^/\x00-\x1f\x7f][^\x00-\x1f\x7f]*$"))]
-    #[x_kube(validation = Rule::new("!self.split('/').exists(part, part == '..')").message("must not contain '..'"))]
+    #[x_kube(validation = Rule::new("!self.split('/').exists(part, part == '..')").message("must not contain '..' as a part"))]
     pub path: Option<String>,
 }
 

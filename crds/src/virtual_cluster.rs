@@ -41,7 +41,7 @@ pub use status::VirtualClusterStatus;
         .message("must be lower-case letters, digits and '-', beginning with a letter; a '.' is refused because Open MPI cuts host names there")
         .field_path(".metadata.name"),
     validation = Rule::new("size(self.metadata.name) <= 48")
-        .message(Message::Expression("'must be at most 48 characters, so that suffixes fit, but has ' + string(size(self.metadata.name))".into()))
+        .message(Message::Expression("'must be at most 48 characters, so that suffixes fit, but has %d'.format([size(self.metadata.name)])".into()))
         .field_path(".metadata.name"),
     validation = Rule::new("size(self.metadata.name) > 48 || self.spec.groups.all(g, size(self.metadata.name) + size(g.name) + size(string(g.replicas > 0 ? g.replicas - 1 : 0)) + 2 <= 63)")
         .message("must leave room: the cluster's name, a group's name, the index and two '-' may have at most 63 characters together")
@@ -52,10 +52,11 @@ pub use status::VirtualClusterStatus;
             "!has(self.run) || (has(self.run.allowOversubscribe) && self.run.allowOversubscribe) || \
              self.run.processes <= self.groups.map(g, g.replicas * (has(g.slots) ? g.slots : 1)).sum()"
         )
+        // Only `format` has a cost that the API server can bound: of strings put together by `+` it would refuse the rule.
         .message(Message::Expression(
-            "'must not exceed the sum of replicas times slots: ' + string(self.run.processes) + ' processes on ' + \
-             string(self.groups.map(g, g.replicas * (has(g.slots) ? g.slots : 1)).sum()) + \
-             ' slots; lower `processes`, add replicas or slots, or set `run.allowOversubscribe`'".into()
+            "'must not exceed the sum of replicas times slots: %d processes on %d slots; lower `processes`, add replicas \
+             or slots, or set `run.allowOversubscribe`'.format([self.run.processes, \
+             self.groups.map(g, g.replicas * (has(g.slots) ? g.slots : 1)).sum()])".into()
         ))
         .field_path(".run.processes"),
     validation = Rule::new("!has(self.run) || self.groups.exists(g, g.replicas > 0)")

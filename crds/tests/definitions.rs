@@ -1,6 +1,8 @@
 //! The definitions as the API server gets them.
 
-use gridcast_crds::{crds, definitions};
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failure here is a failed test")]
+
+use gridcast_crds::{crds, definitions, reference};
 use serde_json::Value;
 
 fn schema(kind: &str) -> Value {
@@ -32,6 +34,16 @@ fn the_generated_files_are_those_of_the_types() {
         let held = std::fs::read_to_string(&path).unwrap_or_default();
         assert!(held == text, "crds/{name} differs from the types; run `make crds`");
     }
+}
+
+#[test]
+fn the_reference_has_every_field() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/api.md");
+    let held = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(held == reference::update(&held), "docs/api.md differs from the types; run `make crds`");
+    let open: Vec<&str> =
+        held.lines().filter(|line| line.ends_with(&format!("| {} |", reference::UNKNOWN))).collect();
+    assert!(open.is_empty(), "docs/api.md does not say what a local run makes of:\n{}", open.join("\n"));
 }
 
 #[test]
@@ -123,16 +135,21 @@ fn printer_columns_lead_to_declared_fields() {
 }
 
 #[test]
-fn every_rule_compiles_and_says_what_must_be() {
-    use kube::core::cel::{Validator, compile_schema};
-    let _ = Validator::new();
+fn every_rule_is_one_that_the_api_server_takes() {
+    use kube::core::cel::compile_schema;
     for kind in KINDS {
         let mut rules = 0;
         walk(&schema(kind), kind, &mut |path, schema| {
             for rule in schema["x-kubernetes-validations"].as_array().into_iter().flatten() {
                 rules += 1;
+                let computed = rule["messageExpression"].as_str();
+                assert!(rule["message"].is_string() || computed.is_some(), "{path}: {rule}");
+                // The API server cannot bound the size of `string(number)`, so it finds a sum with it too dear, and
+                // refuses the whole definition. A single `format` costs the length of its text.
                 assert!(
-                    rule["message"].is_string() || rule["messageExpression"].is_string(),
+                    computed.is_none_or(|text| text.contains("'.format([")
+                        && !text.contains("string(")
+                        && !text.contains("' +")),
                     "{path}: {rule}"
                 );
                 let field = rule["fieldPath"].as_str().unwrap_or_default();

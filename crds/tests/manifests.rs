@@ -295,7 +295,15 @@ const REFUSED: &[Case] = &[
         "spec.groups[0]",
         "exactly one of `pod` and",
     ),
-    (SMALL, "pod: {spec", "pod: null, x: {spec", "spec.groups[0].pod", "must be a mapping, but is empty"),
+    (
+        SMALL,
+        "pod: {spec",
+        "pod: null, virtualMachine: null, x: {spec",
+        "spec.groups[0]",
+        "exactly one of `pod` and",
+    ),
+    (SMALL, "processes: 4", "processes: null", "spec.run.processes", "is required"),
+    (SMALL, "[ring]", "[null]", "spec.run.command[0]", "must be a string, but is empty"),
     (
         WHOLE,
         "source: {configMap: {name: conf}}",
@@ -469,6 +477,17 @@ fn a_bare_off_is_a_mode_and_no_boolean() {
     for word in ["Off", "\"Off\""] {
         assert_eq!(refusals(&WHOLE.replace("mode: Apply", &format!("mode: {word}"))), []);
     }
+}
+
+#[test]
+fn a_field_with_nothing_behind_it_is_absent() {
+    for field in ["data:", "acceptance: ~", "network:", "cleanup: null", "suspend:"] {
+        assert_eq!(refusals(&SMALL.replace("  run:", &format!("  {field}\n  run:"))), [], "{field}");
+    }
+    assert_eq!(
+        refusals("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, creationTimestamp: null}\ndata:\n"),
+        []
+    );
 }
 
 #[test]

@@ -65,6 +65,7 @@ pub async fn reconcile<K: Kind>(
     Ok(Action::await_change())
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "the signature is kube's")]
 fn error_policy<K: Kind>(object: Arc<DeserializeGuard<K>>, error: &Error, context: Arc<Context>) -> Action {
     tracing::warn!(kind = %K::kind(&()), reason = error.reason(), error = chain(error), "reconciliation failed");
     match error.retry() {

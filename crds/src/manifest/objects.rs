@@ -5,7 +5,7 @@ use k8s_openapi::{
     api::core::v1::{ConfigMap, Secret},
 };
 use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::schema::{self, Problem, child};
 
@@ -18,20 +18,15 @@ pub(crate) fn core_schema<T: JsonSchema>() -> Value {
         settings.inline_subschemas = true;
         settings.meta_schema = None;
     });
-    let mut schema = SchemaGenerator::new(settings).into_root_schema_for::<T>().to_value();
-    // `kubectl create --dry-run -o yaml` writes it.
-    for pointer in ["/properties/creationTimestamp", "/properties/metadata/properties/creationTimestamp"] {
-        if let Some(time) = schema.pointer_mut(pointer) {
-            time["nullable"] = json!(true);
-        }
-    }
-    schema
+    SchemaGenerator::new(settings).into_root_schema_for::<T>().to_value()
 }
 
 /// Reads a ConfigMap.
-pub(crate) fn config_map(value: &Value) -> Result<ConfigMap, Vec<Problem>> {
-    let mut problems = schema::check(&core_schema::<ConfigMap>(), value);
-    problems.extend(keys(value, &["data", "binaryData"]));
+pub(crate) fn config_map(mut value: Value) -> Result<ConfigMap, Vec<Problem>> {
+    let schema = core_schema::<ConfigMap>();
+    schema::prune_nulls(&schema, &mut value);
+    let mut problems = schema::check(&schema, &value);
+    problems.extend(keys(&value, &["data", "binaryData"]));
     let map: ConfigMap = typed(value, problems)?;
     let text = map.data.iter().flatten().map(|(_, text)| text.len());
     let bytes = map.binary_data.iter().flatten().map(|(_, ByteString(bytes))| bytes.len());
@@ -40,9 +35,11 @@ pub(crate) fn config_map(value: &Value) -> Result<ConfigMap, Vec<Problem>> {
 }
 
 /// Reads a Secret and merges `stringData` into `data`, as the API server does.
-pub(crate) fn secret(value: &Value) -> Result<Secret, Vec<Problem>> {
-    let mut problems = schema::check(&core_schema::<Secret>(), value);
-    problems.extend(keys(value, &["data", "stringData"]));
+pub(crate) fn secret(mut value: Value) -> Result<Secret, Vec<Problem>> {
+    let schema = core_schema::<Secret>();
+    schema::prune_nulls(&schema, &mut value);
+    let mut problems = schema::check(&schema, &value);
+    problems.extend(keys(&value, &["data", "stringData"]));
     let mut secret: Secret = typed(value, problems)?;
     let plain = secret.string_data.take().unwrap_or_default();
     let data = secret.data.get_or_insert_default();
@@ -51,12 +48,12 @@ pub(crate) fn secret(value: &Value) -> Result<Secret, Vec<Problem>> {
     Ok(secret)
 }
 
-fn typed<T>(value: &Value, problems: Vec<Problem>) -> Result<T, Vec<Problem>>
+fn typed<T>(value: Value, problems: Vec<Problem>) -> Result<T, Vec<Problem>>
 where
     T: serde::de::DeserializeOwned + Metadata,
 {
     if problems.is_empty() {
-        serde_json::from_value(value.clone())
+        serde_json::from_value(value)
             .map_err(|error| vec![Problem { path: String::new(), message: error.to_string() }])
     } else {
         Err(problems)

@@ -26,7 +26,7 @@ pub struct Group {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1024))]
     pub slots: Option<i32>,
-    /// The pod of each node, as in a Deployment. Its first container is the node. A local run uses no image.
+    /// The pod of each node, as in a Deployment. Its first container is the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "bounds::pod_template")]
     pub pod: Option<PodTemplateSpec>,

@@ -89,9 +89,9 @@ pub struct EnvironmentVariable {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Collect {
-    /// File or directory on the first node, absolute or below `workingDirectory`.
+    /// File or directory, absolute or below `workingDirectory`. Brought from every node that has it, and put together.
     #[schemars(length(min = 1, max = 1024), regex(pattern = r"^[^\x00-\x1f\x7f]+$"))]
-    #[x_kube(validation = Rule::new("!self.split('/').exists(part, part == '..')").message("must not contain '..'"))]
+    #[x_kube(validation = Rule::new("!self.split('/').exists(part, part == '..')").message("must not contain '..' as a part"))]
     pub path: String,
     /// Where it goes.
     pub to: CollectTo,

@@ -131,7 +131,7 @@ async fn every_kind_says_what_it_cannot_do_and_is_quiet_afterwards() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     let before = fake.requests();
     assert_eq!(before.iter().filter(|request| request.starts_with("PATCH")).count(), 3, "{before:?}");
-    tokio::time::sleep(Duration::from_secs(600)).await;
+    tokio::time::sleep(Duration::from_mins(10)).await;
     assert_eq!(fake.requests(), before, "a settled object writes nothing");
 }
 
@@ -184,13 +184,13 @@ async fn deletion_is_harmless_and_the_next_of_the_name_is_another() {
     let clusters = api::<VirtualCluster>(&client);
     becomes_stalled(&client, &cluster, "ProvisioningUnsupported").await;
     clusters.delete("ring", &DeleteParams::default()).await.unwrap();
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
     assert!(clusters.get_opt("ring").await.unwrap().is_none(), "nothing holds it and nothing brings it back");
 
     // Gone before the operator's own write arrives.
     clusters.create(&PostParams::default(), &cluster).await.unwrap();
     clusters.delete("ring", &DeleteParams::default()).await.unwrap();
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
     assert!(clusters.get_opt("ring").await.unwrap().is_none());
 
     becomes_stalled(&client, &cluster, "ProvisioningUnsupported").await;
@@ -229,7 +229,7 @@ async fn an_object_that_cannot_be_read_does_not_hold_up_the_others() {
         Some(clusters.get("ring").await.unwrap()).filter(|seen| !seen.conditions().is_empty())
     })
     .await;
-    tokio::time::sleep(Duration::from_secs(600)).await;
+    tokio::time::sleep(Duration::from_mins(10)).await;
     assert_eq!(fake.requests().len(), 1, "{:?}", fake.requests());
 }
 

@@ -84,7 +84,7 @@ impl FakeApi {
             Some(old) => isolate(old, value, None),
             None => value,
         };
-        let _ = state.write(&key, merged);
+        state.write(&key, merged);
         let version = state.version;
         drop(state);
         self.changed.send_replace(version);
@@ -169,14 +169,14 @@ impl FakeApi {
                 if let Some(map) = object.as_object_mut() {
                     map.remove("status");
                 }
-                state.write(&key, object)
+                Ok(state.write(&key, object))
             }
             (&Method::PUT, Some(_)) => {
                 let object = body()?;
                 let old = state.get(&route.key())?.clone();
                 check_version(&old, &object)?;
                 let merged = isolate(&old, object, route.subresource.as_deref());
-                state.write(&route.key(), merged)
+                Ok(state.write(&route.key(), merged))
             }
             (&Method::PATCH, Some(_)) => state.patch(route, query, content_type, &body()?),
             (&Method::DELETE, Some(_)) => state.delete(&route.key()),

@@ -61,7 +61,7 @@ impl Route {
             let rest: Vec<_> = parts.clone().collect();
             if rest.len() > 2 {
                 parts.next();
-                namespace = parts.next()?.to_owned();
+                parts.next()?.clone_into(&mut namespace);
             }
         }
         let plural = parts.next()?;
@@ -152,43 +152,40 @@ impl State {
     }
 
     /// Stores `object`; a write that changes nothing is not a write.
-    pub(super) fn write(&mut self, key: &Key, mut object: Value) -> Result<Value, Failure> {
+    pub(super) fn write(&mut self, key: &Key, mut object: Value) -> Value {
         let old = self.objects.get(key).cloned();
         let meta = &mut object["metadata"];
         meta["name"] = json!(key.2);
         if !key.1.is_empty() {
             meta["namespace"] = json!(key.1);
         }
-        match &old {
-            Some(old) => {
-                for field in ["uid", "creationTimestamp", "generation", "resourceVersion"] {
-                    meta[field] = old["metadata"][field].clone();
-                }
-                if &object == old {
-                    return Ok(object);
-                }
-                if object["spec"] != old["spec"] {
-                    let generation = old["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
-                    object["metadata"]["generation"] = json!(generation);
-                }
+        if let Some(old) = &old {
+            for field in ["uid", "creationTimestamp", "generation", "resourceVersion"] {
+                meta[field] = old["metadata"][field].clone();
             }
-            None => {
-                meta["uid"] = json!(format!("uid-{}", self.version + 1));
-                meta["creationTimestamp"] = json!("2026-01-01T00:00:00Z");
-                meta["generation"] = json!(1);
+            if &object == old {
+                return object;
             }
+            if object["spec"] != old["spec"] {
+                let generation = old["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
+                object["metadata"]["generation"] = json!(generation);
+            }
+        } else {
+            meta["uid"] = json!(format!("uid-{}", self.version + 1));
+            meta["creationTimestamp"] = json!("2026-01-01T00:00:00Z");
+            meta["generation"] = json!(1);
         }
         let dying = object["metadata"]["deletionTimestamp"].is_string();
         let finalizers = object["metadata"]["finalizers"].as_array().is_some_and(|f| !f.is_empty());
         if dying && !finalizers {
             self.remove(key, object.clone());
-            return Ok(object);
+            return object;
         }
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
         self.objects.insert(key.clone(), object.clone());
         self.emit(if old.is_some() { "MODIFIED" } else { "ADDED" }, key, object.clone());
-        Ok(object)
+        object
     }
 
     fn emit(&mut self, kind: &'static str, key: &Key, object: Value) {
@@ -246,14 +243,14 @@ impl State {
             Some(old) => isolate(old, patched, route.subresource.as_deref()),
             None => patched,
         };
-        self.write(&key, isolated)
+        Ok(self.write(&key, isolated))
     }
 
     pub(super) fn delete(&mut self, key: &Key) -> Result<Value, Failure> {
         let mut object = self.get(key)?.clone();
         if object["metadata"]["finalizers"].as_array().is_some_and(|f| !f.is_empty()) {
             object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:01Z");
-            return self.write(key, object);
+            return Ok(self.write(key, object));
         }
         self.remove(key, object.clone());
         Ok(object)
