@@ -15,7 +15,7 @@ use tonic::transport::Channel;
 use super::chronicle::{Chronicle, Events, emit};
 use super::copy::Copy;
 use super::failure::{Failure, Fault, blocking, join_error};
-use super::hop::{connect, endpoint, explain};
+use super::hop::{connect, control_endpoint, explain};
 use super::order::Order;
 use super::origin::Origin;
 use super::scan::scan;
@@ -29,12 +29,7 @@ const QUEUE_EVENTS: usize = 256;
 pub(crate) async fn run(node: Arc<Node>, request: v1::StartBroadcastRequest, events: Events) {
     let started = Instant::now();
     let id = request.id.clone();
-    let outcome = tokio::select! {
-        outcome = broadcast(&node, request, started, &events) => outcome,
-        () = events.closed() => Err(Fault::new(&node.name, &Failure::Cancelled)),
-    };
-    // Tasks, connections and the copy of the source went with the future: members see their calls end and clean up.
-    let event = match outcome {
+    let event = match broadcast(&node, request, started, &events).await {
         Ok(finished) => {
             tracing::info!(id, seconds = finished.seconds, digest = finished.digest, "broadcast finished");
             Event::Finished(finished)
@@ -59,15 +54,47 @@ async fn broadcast(
     started: Instant,
     events: &Events,
 ) -> Result<v1::Finished, Fault> {
+    let order = Order::check(node, request).map_err(|failure| Fault::new(&node.name, &failure))?;
+    let _claim = node.claim(&order.request.id).map_err(|failure| Fault::new(&node.name, &failure))?;
+    let cancelled = || Err(Fault::new(&node.name, &Failure::Cancelled));
+    let Prepared { origin, channels, copy } = tokio::select! {
+        prepared = prepare(node, &order, started, events) => prepared?,
+        () = events.closed() => return cancelled(),
+    };
+    let mut transfer = Transfer::start(node, &order, origin, copy);
+    let mut news = follow_all(&order, channels, &mut transfer);
+    let chronicle =
+        Chronicle::new(events, started, order.request.members.len(), order.request.store_at_source);
+    let outcome = tokio::select! {
+        outcome = transfer.watch(&order, &mut news, chronicle) => outcome,
+        () = events.closed() => cancelled(),
+    };
+    // Members see their calls end and clean up, too.
+    transfer.end().await;
+    outcome
+}
+
+/// What a transfer begins with.
+#[derive(Debug)]
+struct Prepared {
+    origin: Arc<Origin>,
+    channels: Vec<Channel>,
+    copy: Option<Copy>,
+}
+
+async fn prepare(
+    node: &Arc<Node>,
+    order: &Order,
+    started: Instant,
+    events: &Events,
+) -> Result<Prepared, Fault> {
     let here = |failure: Failure| Fault::new(&node.name, &failure);
-    let order = Order::check(node, request).map_err(here)?;
-    let _claim = node.claim(&order.request.id).map_err(here)?;
     // Handshakes and the scan take their time together.
     let path = order.source_path.clone();
     let chunk_bytes = order.chunk_bytes;
     let scanned =
         async { blocking(move || Ok(Arc::new(Origin::new(scan(&path)?, chunk_bytes)))).await.map_err(here) };
-    let (origin, channels) = tokio::try_join!(scanned, connect_all(node, &order))?;
+    let (origin, channels) = tokio::try_join!(scanned, connect_all(node, order))?;
     let known = &origin.dataset;
     tracing::debug!(id = order.request.id, elapsed = ?started.elapsed(), "scanned and connected");
     let opened = v1::Opened {
@@ -82,18 +109,15 @@ async fn broadcast(
         let (target, known) = (order.target.clone(), known.clone());
         copy = Some(blocking(move || Copy::prepare(target, &id, &known)).await.map_err(here)?);
     }
-    let mut transfer = Transfer::start(node, &order, origin, copy);
-    let mut news = follow_all(&order, channels, &mut transfer);
-    let chronicle =
-        Chronicle::new(events, started, order.request.members.len(), order.request.store_at_source);
-    transfer.watch(&order, &mut news, chronicle).await
+    Ok(Prepared { origin, channels, copy })
 }
 
 /// Connects to every member at once.
 async fn connect_all(node: &Node, order: &Order) -> Result<Vec<Channel>, Fault> {
     let mut connecting = JoinSet::new();
     for (index, peer) in order.request.members.iter().enumerate() {
-        let endpoint = endpoint(&node.identity, peer).map_err(|failure| Fault::new(&peer.name, &failure))?;
+        let endpoint =
+            control_endpoint(&node.identity, peer).map_err(|failure| Fault::new(&peer.name, &failure))?;
         connecting.spawn(async move { (index, connect(&endpoint).await) });
     }
     let mut channels = BTreeMap::new();

@@ -240,16 +240,24 @@ pub(crate) fn wire_item(item: Item) -> Message {
     }
 }
 
-/// The endpoint of a peer with what bulk data needs. Signs of life are asked for often enough that a peer which vanished is
-/// noticed well within [`HOP_GRACE`].
+/// The endpoint of a child, or of a member whose results are fetched. A sign of life may wait behind bulk data.
 pub(crate) fn endpoint(identity: &Identity, peer: &v1::Peer) -> Result<Endpoint, Failure> {
-    let endpoint = identity.endpoint(peer).map_err(|error| Failure::invalid(error.to_string()))?;
+    let endpoint = control_endpoint(identity, peer)?;
     Ok(endpoint
-        .http2_keep_alive_interval(Duration::from_secs(4))
-        .keep_alive_timeout(Duration::from_secs(6))
-        .connect_timeout(Duration::from_secs(5))
+        .http2_keep_alive_interval(Duration::from_secs(10))
+        .keep_alive_timeout(Duration::from_secs(30))
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .max_frame_size(MAX_FRAME_BYTES))
+}
+
+/// The endpoint of a member as the coordinator calls it: nothing but events travels there, so that a member which vanished
+/// is noticed well within [`HOP_GRACE`].
+pub(crate) fn control_endpoint(identity: &Identity, peer: &v1::Peer) -> Result<Endpoint, Failure> {
+    let endpoint = identity.endpoint(peer).map_err(|error| Failure::invalid(error.to_string()))?;
+    Ok(endpoint
+        .http2_keep_alive_interval(Duration::from_secs(3))
+        .keep_alive_timeout(Duration::from_secs(7))
+        .connect_timeout(Duration::from_secs(5)))
 }
 
 /// Connects, and says in the end why it could not.

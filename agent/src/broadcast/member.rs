@@ -1,8 +1,7 @@
 //! What does a node do that follows a broadcast?
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use gridcast_core::broadcast::dataset::checked_chunk_bytes;
@@ -17,7 +16,7 @@ use super::failure::{Failure, Fault, blocking, join_error};
 use super::feed::Feed;
 use super::hop::{Hop, push};
 use super::inbound::Admitting;
-use super::intake::{Acks, Intake, IntakeSender, Parents, queue};
+use super::intake::{Acks, Arrival, Intake, IntakeSender, Parents, queue};
 use super::origin::Shelf;
 use super::outlet::{EntryLog, Outlet, Supply, dataset};
 use super::routes::Routes;
@@ -51,6 +50,8 @@ pub(crate) struct Member {
     pub(super) acks: Arc<Acks>,
     /// Everything is stored and its digest is right.
     pub(super) complete: watch::Sender<bool>,
+    /// Where it is built.
+    pub(super) staging: Mutex<Option<Staging>>,
     /// What those who receive found out.
     pub(super) faults: mpsc::Sender<Fault>,
     pub(super) received: AtomicU64,
@@ -61,7 +62,7 @@ pub(crate) struct Member {
 /// What only [`Member::follow`] reads.
 #[derive(Debug)]
 struct Ends {
-    arrivals: mpsc::Receiver<super::intake::Arrival>,
+    arrivals: mpsc::Receiver<Arrival>,
     faults: mpsc::Receiver<Fault>,
 }
 
@@ -82,8 +83,8 @@ pub(crate) async fn run(node: Arc<Node>, request: v1::FollowRequest, events: Eve
     };
     node.forget(&id, &member);
     member.end(outcome.as_ref().err()).await;
-    // What is left of the staging directory goes with its last owner, off the async threads.
-    let _ = tokio::task::spawn_blocking(move || drop(member)).await;
+    // Off the async threads: it may hold many files.
+    let _ = tokio::task::spawn_blocking(move || drop(member.staging().take())).await;
     match outcome {
         Ok(()) => tracing::debug!(id, "followed to the end"),
         Err(fault) => {
@@ -131,6 +132,7 @@ impl Member {
             seal: watch::Sender::new(None),
             intake,
             complete: watch::Sender::new(false),
+            staging: Mutex::new(None),
             faults,
             received: AtomicU64::new(0),
             inbound: Mutex::default(),
@@ -141,12 +143,11 @@ impl Member {
     async fn follow(self: Arc<Self>, ends: Ends, events: &Events) -> Result<(), Fault> {
         let Ends { arrivals, mut faults } = ends;
         let here = |failure: Failure| Fault::new(&self.node.name, &failure);
-        let target = self.node.local(&self.request.target).map_err(here)?;
-        let staging = self.stage(target.clone()).await.map_err(here)?;
+        self.clone().stage().await.map_err(here)?;
         self.node.register(&self.request.id, &self).map_err(here)?;
         report(events, Event::Ready(v1::FollowReady {})).await;
         let mut hops = self.spawn_hops();
-        let receive = self.clone().receive(staging, target, arrivals, events);
+        let receive = self.clone().receive(arrivals, events);
         tokio::pin!(receive);
         let progress = self.report_progress(events);
         tokio::pin!(progress);
@@ -170,10 +171,18 @@ impl Member {
         }
     }
 
-    async fn stage(&self, target: PathBuf) -> Result<Staging, Failure> {
-        let id = self.request.id.clone();
-        let need = Need { bytes: self.request.required_bytes, entries: self.request.entries };
-        blocking(move || Staging::for_target(&target, &id, need)).await
+    async fn stage(self: Arc<Self>) -> Result<(), Failure> {
+        blocking(move || {
+            let need = Need { bytes: self.request.required_bytes, entries: self.request.entries };
+            let target = self.node.local(&self.request.target)?;
+            *self.staging() = Some(Staging::for_target(&target, &self.request.id, need)?);
+            Ok(())
+        })
+        .await
+    }
+
+    fn staging(&self) -> MutexGuard<'_, Option<Staging>> {
+        self.staging.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn spawn_hops(&self) -> JoinSet<Result<(), Fault>> {
@@ -204,45 +213,46 @@ impl Member {
     /// Stores, publishes and verifies what arrives.
     async fn receive(
         self: Arc<Self>,
-        staging: Staging,
-        target: PathBuf,
-        arrivals: mpsc::Receiver<super::intake::Arrival>,
+        arrivals: mpsc::Receiver<Arrival>,
         events: &Events,
     ) -> Result<(), Failure> {
         let dataset = dataset(&mut self.dataset.subscribe()).await?;
-        let holes = blocking({
-            let this = self.clone();
-            let dataset = dataset.clone();
-            move || {
-                let directory = staging.directory().try_clone_to_owned();
-                let directory = directory.map_err(|error| Failure::writing(staging.path(), &error))?;
-                let holes = staging.reports_holes();
-                let store = Arc::new(Store::prepare(directory, staging.path().to_owned(), dataset)?);
-                let _ = this.shelf.set(store.clone());
-                Ok((staging, store, holes))
-            }
-        })
-        .await?;
-        let (mut staging, store, holes) = holes;
+        let this = self.clone();
+        let known = dataset.clone();
+        let (store, holes) = blocking(move || this.prepare(known)).await?;
         let parents = Parents { feeds: self.feeds.clone(), acks: self.acks.clone() };
         let counters = self.node.counters.clone();
         Intake { arrivals, store: store.clone(), parents: Some(parents), counters }.run().await?;
         let digest = self.check_seal(&dataset).await?;
         self.complete.send_replace(true);
-        staging = blocking(move || {
+        let this = self.clone();
+        blocking(move || {
             store.finish()?;
-            staging.publish()?;
-            Ok(staging)
+            this.staging().as_mut().map_or(Err(Failure::Cancelled), Staging::publish)
         })
         .await?;
-        drop(staging);
         let bytes_received = self.received.load(Ordering::Relaxed);
         report(events, Event::Published(v1::FollowPublished { bytes_received })).await;
+        let target = self.node.local(&self.request.target)?;
         let difference = blocking(move || Ok(verify::difference(&target, &dataset, holes))).await?;
         let verified = difference.is_none();
         let message = difference.unwrap_or_default();
         report(events, Event::Verified(v1::FollowVerified { verified, message, digest })).await;
         Ok(())
+    }
+
+    /// Makes directories and the like; from now on children can be served. Also says whether the file system reports holes.
+    fn prepare(&self, dataset: Arc<Dataset>) -> Result<(Arc<Store>, bool), Failure> {
+        let (directory, path, holes) = {
+            let staging = self.staging();
+            let staging = staging.as_ref().ok_or(Failure::Cancelled)?;
+            let directory = staging.directory().try_clone_to_owned();
+            let directory = directory.map_err(|error| Failure::writing(staging.path(), &error))?;
+            (directory, staging.path().to_owned(), staging.reports_holes())
+        };
+        let store = Arc::new(Store::prepare(directory, path, dataset)?);
+        let _ = self.shelf.set(store.clone());
+        Ok((store, holes))
     }
 
     /// The digest, if what was sent last names what is here.

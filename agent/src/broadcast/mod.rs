@@ -105,14 +105,15 @@ pub const MAX_FRAME_BYTES: u32 = 1 << 20;
 
 /// Sets what the receiving side of a hop advertises. The agent's server must be built with it.
 ///
-/// The receiver sets frame size and windows; a node that vanished without closing its connections (a killed network
-/// namespace) is noticed after 10 seconds.
+/// The receiver sets frame size and windows. A peer that vanished without closing its connections (a killed network
+/// namespace) is noticed after 25 seconds: a sign of life may have to wait behind bulk data in the peer's socket, several
+/// MiB on a link of a few Mbit/s. The coordinator notices sooner, on connections that carry no data.
 pub fn tune_server<L>(server: Server<L>) -> Server<L> {
     server
         .max_frame_size(MAX_FRAME_BYTES)
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-        .http2_keepalive_interval(Some(Duration::from_secs(4)))
-        .http2_keepalive_timeout(Some(Duration::from_secs(6)))
+        .http2_keepalive_interval(Some(Duration::from_secs(5)))
+        .http2_keepalive_timeout(Some(Duration::from_secs(20)))
         .tcp_nodelay(true)
 }

@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, Flock, FlockArg, OFlag, RenameFlags, renameat2};
@@ -20,6 +21,9 @@ use super::scan::SMALLEST_HOLE_BYTES;
 
 const PREFIX: &str = ".gridcast-";
 const SUFFIX: &str = ".partial";
+/// Removing is tried this often.
+const REMOVE_ATTEMPTS: u32 = 20;
+const REMOVE_PAUSE: Duration = Duration::from_millis(20);
 
 /// A private directory that will become `target`.
 #[derive(Debug)]
@@ -286,16 +290,19 @@ fn sweep(parent: &Path) {
     }
 }
 
-/// Removes a tree whose directories may have lost their permissions already.
+/// Removes a tree whose directories may have lost their permissions already, and in which a thread that was not stopped may
+/// finish its last file.
 fn remove(path: &Path) {
-    if let Err(error) = fs::remove_dir_all(path) {
-        open_up(path);
+    for attempt in 0..REMOVE_ATTEMPTS {
         match fs::remove_dir_all(path) {
-            Err(again) if again.kind() != io::ErrorKind::NotFound => {
+            Ok(()) => return,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+            Err(error) if attempt + 1 == REMOVE_ATTEMPTS => {
                 tracing::warn!(path = %path.display(), %error, "cannot remove a staging directory; remove it by hand");
             }
-            _ => {}
+            Err(_) => open_up(path),
         }
+        std::thread::sleep(REMOVE_PAUSE);
     }
 }
 

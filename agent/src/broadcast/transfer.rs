@@ -192,7 +192,9 @@ impl Transfer {
                 Some((index, news)) = news.recv() => match news {
                     News::Said(event) => {
                         let everybody = chronicle.said(index, &members[index].name, event).await?;
-                        self.go.send_if_modified(|go| !std::mem::replace(go, *go || everybody) && everybody);
+                        if everybody {
+                            self.go.send_replace(true);
+                        }
                     }
                     News::Lost(detail) => chronicle.lost(index, &members[index].name, detail)?,
                 },
@@ -207,6 +209,12 @@ impl Transfer {
             }
         }
         self.finished(chronicle.seconds())
+    }
+
+    /// Stops everything. What is left of the source's copy goes off the async threads.
+    pub(crate) async fn end(mut self) {
+        self.tasks.shutdown().await;
+        let _ = tokio::task::spawn_blocking(move || drop(self)).await;
     }
 
     async fn done(&mut self, chronicle: &mut Chronicle<'_>, done: Done) -> Result<(), Fault> {
