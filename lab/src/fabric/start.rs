@@ -70,7 +70,7 @@ impl Fabric {
 
     /// A descriptor that becomes readable when its process ends, however it ends.
     pub fn watch(&self) -> io::Result<OwnedFd> {
-        pidfd_open(Pid::from_raw(self.process.id() as i32))
+        pidfd_open(Pid::from_raw(self.process.id().cast_signed()))
     }
 
     /// What it has counted so far.
