@@ -89,7 +89,8 @@ pub(crate) struct CollectPlan {
 /// Reads and checks everything that `arguments` name.
 pub(crate) fn read(arguments: &args::Run) -> Result<Intake, Failure> {
     let file = &arguments.file;
-    let documents = gridcast_crds::manifest::read(file).map_err(|e| Failure::input(e.to_string().trim_end().to_owned()))?;
+    let documents = gridcast_crds::manifest::read(file)
+        .map_err(|e| Failure::input(e.to_string().trim_end().to_owned()))?;
     let cluster = only_cluster(&documents, file)?;
     let name = cluster.metadata.name.clone().unwrap_or_default();
     let spec = &cluster.spec;
@@ -107,6 +108,7 @@ pub(crate) fn read(arguments: &args::Run) -> Result<Intake, Failure> {
         .map(|(index, data)| context.dataset(index, data))
         .collect::<Result<Vec<_>, _>>()?;
     places::check_mount_paths(&data, mpirun.as_deref())?;
+    places::check_report(arguments.report.as_deref())?;
     places::check_state_dir(&arguments.state.state_dir, &data)?;
     let directory = places::directory(spec.run.as_ref(), &data)?;
     let run = spec.run.as_ref().map(|run| context.run(run, &directory)).transpose()?;
@@ -135,7 +137,9 @@ fn only_cluster<'a>(documents: &'a [Document], file: &Path) -> Result<&'a Virtua
     });
     match (clusters.next(), clusters.next()) {
         (Some(cluster), None) => Ok(cluster),
-        (None, _) => Err(Failure::input(format!("{}: has no VirtualCluster; a local run needs one", file.display()))),
+        (None, _) => {
+            Err(Failure::input(format!("{}: has no VirtualCluster; a local run needs one", file.display())))
+        }
         (Some(_), Some(_)) => Err(Failure::input(format!(
             "{}: has several VirtualClusters; a local run takes one, so put each in its own file",
             file.display()
@@ -150,7 +154,10 @@ fn refuse_unsupported(spec: &gridcast_crds::VirtualClusterSpec) -> Result<(), Fa
         return refuse("spec.suspend", "is true, so nothing may run; set it to false");
     }
     if !spec.acceptance.is_empty() {
-        return refuse("spec.acceptance", "node baselines are not measured by a local run; remove it to run here");
+        return refuse(
+            "spec.acceptance",
+            "node baselines are not measured by a local run; remove it to run here",
+        );
     }
     if spec.nodes() == 0 {
         return refuse("spec.groups", "have no replica together; give at least one group `replicas: 1`");
@@ -158,9 +165,14 @@ fn refuse_unsupported(spec: &gridcast_crds::VirtualClusterSpec) -> Result<(), Fa
     let probe = spec.probe();
     let never = probe.policy == vc::ProbePolicy::Never;
     if never && spec.require().is_some() {
-        return refuse("spec.network.require", "nothing is measured, as probe.policy is Never; set it to BeforeRun or remove `require`");
+        return refuse(
+            "spec.network.require",
+            "nothing is measured, as probe.policy is Never; set it to BeforeRun or remove `require`",
+        );
     }
-    if probe.bandwidth == vc::Bandwidth::None && spec.require().is_some_and(|r| r.min_bandwidth_mbps.is_some()) {
+    if probe.bandwidth == vc::Bandwidth::None
+        && spec.require().is_some_and(|r| r.min_bandwidth_mbps.is_some())
+    {
         return refuse(
             "spec.network.require.minBandwidthMbps",
             "no bandwidth is measured, as probe.bandwidth is None; set it to Pairs or remove `minBandwidthMbps`",
@@ -168,10 +180,16 @@ fn refuse_unsupported(spec: &gridcast_crds::VirtualClusterSpec) -> Result<(), Fa
     }
     let Some(run) = &spec.run else { return Ok(()) };
     if run.implementation != vc::Implementation::OpenMPI {
-        return refuse("spec.run.implementation", "a local run launches with OpenMPI only; set it to OpenMPI");
+        return refuse(
+            "spec.run.implementation",
+            "a local run launches with OpenMPI only; set it to OpenMPI",
+        );
     }
     if run.remote_shell != vc::RemoteShell::Starter {
-        return refuse("spec.run.remoteShell", "a local run starts remote daemons by Starter only; set it to Starter");
+        return refuse(
+            "spec.run.remoteShell",
+            "a local run starts remote daemons by Starter only; set it to Starter",
+        );
     }
     Ok(())
 }
@@ -244,12 +262,19 @@ fn notes(
     if spec.restart.as_ref().is_some_and(|r| r.max_restarts > 0) {
         notes.push("restart is not used: a local run launches once".to_owned());
     }
-    if spec.scheduling.as_ref().is_some_and(|s| s.gang != vc::Gang::None || s.queue_name.as_deref().is_some_and(|q| !q.is_empty())) {
+    if spec
+        .scheduling
+        .as_ref()
+        .is_some_and(|s| s.gang != vc::Gang::None || s.queue_name.as_deref().is_some_and(|q| !q.is_empty()))
+    {
         notes.push("scheduling is not used: all nodes are made here and now".to_owned());
     }
     for private in PRIVATE {
         if let Some(data) = data.iter().find(|d| d.mount_path == Path::new(private)) {
-            notes.push(format!("dataset {} takes the place of the nodes' own {private}, so it is read-only there", data.name));
+            notes.push(format!(
+                "dataset {} takes the place of the nodes' own {private}, so it is read-only there",
+                data.name
+            ));
         }
     }
     let given = spec.run.as_ref().is_some_and(|r| r.working_directory.is_some());

@@ -37,7 +37,9 @@ pub(crate) enum Origin {
 pub(crate) fn check(field: &str, path: &Path) -> Result<(), Failure> {
     // The root may be a symlink to the data; below it a symlink is content.
     let kind = fs::metadata(path).map_err(|e| match e.kind() {
-        io::ErrorKind::NotFound => refuse(field, path, "there is no such file or directory; give a path of this machine"),
+        io::ErrorKind::NotFound => {
+            refuse(field, path, "there is no such file or directory; give a path of this machine")
+        }
         _ => unusable(field, path, "read", &e),
     })?;
     let mut directories = Vec::new();
@@ -53,14 +55,21 @@ pub(crate) fn check(field: &str, path: &Path) -> Result<(), Failure> {
             entries += 1;
         }
         if entries > MAX_ENTRIES {
-            let why = format!("has more than {MAX_ENTRIES} files; pack small files into archives, or split the dataset");
+            let why = format!(
+                "has more than {MAX_ENTRIES} files; pack small files into archives, or split the dataset"
+            );
             return Err(refuse(field, path, &why));
         }
     }
     Ok(())
 }
 
-fn check_entry(field: &str, path: PathBuf, kind: fs::FileType, directories: &mut Vec<PathBuf>) -> Result<(), Failure> {
+fn check_entry(
+    field: &str,
+    path: PathBuf,
+    kind: fs::FileType,
+    directories: &mut Vec<PathBuf>,
+) -> Result<(), Failure> {
     if kind.is_dir() {
         directories.push(path);
     } else if kind.is_file() {

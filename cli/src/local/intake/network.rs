@@ -43,14 +43,16 @@ fn parse(text: &str) -> Result<Topology, String> {
     const FORMAT: &str = "docs/topology.md shows the format";
     let options = serde_saphyr::options! { with_snippet: false };
     let value: Value = serde_saphyr::from_str_with_options(text, options)
-        .map_err(|e| format!("is neither YAML nor JSON: {e}; {FORMAT}"))?;
+        .map_err(|e| format!("cannot be understood: {e}; {FORMAT}"))?;
     if !value.is_object() {
         return Err(format!("must be a mapping with `hosts`, `switches` and `links`; {FORMAT}"));
     }
     let entries = |field: &str| value.get(field).and_then(Value::as_array).into_iter().flatten().enumerate();
     for (index, host) in entries("hosts").filter(|(_, host)| !host.is_string()) {
         if !host.is_object() {
-            return Err(format!("hosts[{index}]: must be a name or a mapping with `name`, but is {host}; {FORMAT}"));
+            return Err(format!(
+                "hosts[{index}]: must be a name or a mapping with `name`, but is {host}; {FORMAT}"
+            ));
         }
         as_type::<LimitedHost>(&format!("hosts[{index}]"), host)?;
     }
@@ -79,7 +81,7 @@ mod tests {
             ("hosts: [a]\nlink: []", "unknown field `link`"),
             ("hosts: {a: b}", "invalid type"),
             ("switches: [a]", "missing field `hosts`"),
-            ("hosts: [", "neither YAML nor JSON"),
+            ("hosts: [", "cannot be understood"),
             ("hi", "must be a mapping"),
             ("", "must be a mapping"),
         ] {
@@ -90,7 +92,8 @@ mod tests {
 
     #[test]
     fn yaml_and_json_are_read_alike() {
-        let yaml = "hosts: [a, {name: b, sendMbps: 900}]\nlinks: [{a: a, b: b, mbps: 1e3, queueBytes: 100000}]";
+        let yaml =
+            "hosts: [a, {name: b, sendMbps: 900}]\nlinks: [{a: a, b: b, mbps: 1e3, queueBytes: 100000}]";
         let json = r#"{"hosts":["a",{"name":"b","sendMbps":900}],"links":[{"a":"a","b":"b","mbps":1000,"queueBytes":100000}]}"#;
         assert_eq!(parse(yaml).unwrap(), parse(json).unwrap());
     }

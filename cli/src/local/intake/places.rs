@@ -30,10 +30,14 @@ pub(super) fn check_mount_paths(data: &[DataPlan], mpirun: Option<&Path>) -> Res
         };
         let place = place(&data.mount_path).map_err(refuse)?;
         if let Some(needed) = NEEDED.iter().find(|needed| place == Path::new(needed)) {
-            return Err(refuse(format!("would hide {needed}, which programs need; choose a directory below it, or another")));
+            return Err(refuse(format!(
+                "would hide {needed}, which programs need; choose a directory below it, or another"
+            )));
         }
         if mpirun.is_some_and(|mpirun| mpirun.starts_with(&place)) {
-            return Err(refuse(format!("would hide {MPIRUN}, which starts the program; choose another directory")));
+            return Err(refuse(format!(
+                "would hide {MPIRUN}, which starts the program; choose another directory"
+            )));
         }
         let other = seen.iter().find(|(other, _)| place.starts_with(other) || other.starts_with(&place));
         if let Some((_, other)) = other {
@@ -54,7 +58,12 @@ fn place(path: &Path) -> Result<PathBuf, String> {
                 let missing = path.strip_prefix(existing).unwrap_or(Path::new(""));
                 return Ok(real.components().chain(missing.components()).collect());
             }
-            Ok(_) => return Err(format!("cannot be mounted: {} is a file; choose another directory", existing.display())),
+            Ok(_) => {
+                return Err(format!(
+                    "cannot be mounted: {} is a file; choose another directory",
+                    existing.display()
+                ));
+            }
             Err(_) if existing.is_symlink() => {
                 return Err(format!(
                     "cannot be mounted: {} is a link that leads nowhere; mend it, or choose another directory",
@@ -75,12 +84,15 @@ pub(super) fn directory(run: Option<&vc::Run>, data: &[DataPlan]) -> Result<Path
         Some(directory) => ("spec.run.workingDirectory", directory),
         None => (
             "the current directory",
-            env::current_dir()
-                .map_err(|e| Failure::input(format!("the current directory cannot be found: {e}; go to another")))?,
+            env::current_dir().map_err(|e| {
+                Failure::input(format!("the current directory cannot be found: {e}; go to another"))
+            })?,
         ),
     };
     let refuse = |why: &str| Err(Failure::input(format!("{field}: {} {why}", directory.display())));
-    if let Some((data, below)) = data.iter().find_map(|d| Some((d, directory.strip_prefix(&d.mount_path).ok()?))) {
+    if let Some((data, below)) =
+        data.iter().find_map(|d| Some((d, directory.strip_prefix(&d.mount_path).ok()?)))
+    {
         let found = match &data.origin {
             Origin::Path(source) if source.is_dir() => source.join(below).is_dir(),
             Origin::Path(_) | Origin::Keys { .. } | Origin::Url { .. } => below.as_os_str().is_empty(),
@@ -97,7 +109,9 @@ pub(super) fn directory(run: Option<&vc::Run>, data: &[DataPlan]) -> Result<Path
     if private(&directory).is_some() || directory.is_dir() {
         return Ok(directory);
     }
-    refuse("is not a directory of this machine; make it, or use one below /scratch, which each node has for itself")
+    refuse(
+        "is not a directory of this machine; make it, or use one below /scratch, which each node has for itself",
+    )
 }
 
 /// Which private directory of a node holds `path`.
@@ -117,8 +131,45 @@ pub(super) fn mpirun() -> Result<PathBuf, Failure> {
     })
 }
 
-/// Refuses a state directory within a dataset: what a run writes there would change the source while it is read.
+/// A report that cannot be written is noticed before anything is made. It takes the place of a file of that name, and of
+/// nothing else: not of a device, nor of a link such as `/dev/stdout`.
+pub(super) fn check_report(report: Option<&Path>) -> Result<(), Failure> {
+    let Some(path) = report else { return Ok(()) };
+    let refuse = |why: &str| Err(Failure::input(format!("--report {}: {why}", path.display())));
+    if path == Path::new("-") || path.file_name().is_none() {
+        return refuse("is no name of a file; give one, the report does not go to standard output");
+    }
+    let ends_with_slash = path.as_os_str().as_encoded_bytes().ends_with(b"/");
+    match fs::symlink_metadata(path) {
+        Ok(meta) if meta.is_dir() => return refuse("is a directory; give the name of a file"),
+        Ok(meta) if !meta.is_file() => {
+            return refuse("is a link or a device, not a file; give the name of a file");
+        }
+        _ if ends_with_slash => return refuse("ends with `/`; give the name of a file"),
+        _ => {}
+    }
+    let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !parent.is_dir() {
+        return refuse(&format!("{} is not a directory; make it", parent.display()));
+    }
+    // A file without a name: nothing is left of it, and it tells of a read-only file system too.
+    match tempfile::tempfile_in(parent) {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            refuse(&format!("{} cannot be written to: {error}; choose another directory", parent.display()))
+        }
+    }
+}
+
+/// Refuses a state directory that is none, or lies within a dataset: what a run writes there would change the source while it is read.
 pub(super) fn check_state_dir(state: &Path, data: &[DataPlan]) -> Result<(), Failure> {
+    if let Some(file) = state.ancestors().find(|p| p.symlink_metadata().is_ok()).filter(|p| !p.is_dir()) {
+        return Err(Failure::input(format!(
+            "--state-dir {}: {} is not a directory; give a directory",
+            state.display(),
+            file.display()
+        )));
+    }
     let absolute = env::current_dir().map_or_else(|_| state.to_owned(), |here| here.join(state));
     let Ok(state_place) = place(&absolute) else { return Ok(()) };
     for (index, data) in data.iter().enumerate() {

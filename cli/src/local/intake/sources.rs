@@ -26,17 +26,24 @@ pub(super) fn volumes(given: &[(String, PathBuf)]) -> Result<BTreeMap<String, Pa
             if !directory.is_dir() {
                 return Err(refuse("is not a directory; give one"));
             }
-            directory.canonicalize().map_err(|e| refuse(&format!("cannot be found: {e}; give another directory")))?
+            directory
+                .canonicalize()
+                .map_err(|e| refuse(&format!("cannot be found: {e}; give another directory")))?
         } else if directory.is_symlink() {
             return Err(refuse("is a link that leads nowhere; mend it, or give another directory"));
         } else {
             // Made when results are to go there; its parent must be there, so that a mistyped path is noticed.
             let parent = directory.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
             let missing = || {
-                refuse(&format!("neither it nor {} is a directory; give a directory of this machine", parent.display()))
+                refuse(&format!(
+                    "neither it nor {} is a directory; give a directory of this machine",
+                    parent.display()
+                ))
             };
             let parent = parent.canonicalize().ok().filter(|p| p.is_dir()).ok_or_else(missing)?;
-            parent.join(directory.file_name().ok_or_else(|| refuse("does not end with a name; give a directory"))?)
+            parent.join(
+                directory.file_name().ok_or_else(|| refuse("does not end with a name; give a directory"))?,
+            )
         };
         if volumes.insert(name.clone(), path).is_some() {
             return Err(refuse("this NAME is given twice; give each once"));
@@ -66,7 +73,12 @@ impl Context<'_> {
         if let Origin::Path(path) = &origin {
             origin::check(&field, path)?;
         }
-        Ok(DataPlan { name: data.name.clone(), mount_path: PathBuf::from(&data.mount_path), origin, strategy })
+        Ok(DataPlan {
+            name: data.name.clone(),
+            mount_path: PathBuf::from(&data.mount_path),
+            origin,
+            strategy,
+        })
     }
 
     fn origin(&self, field: &str, source: &Source) -> Result<Origin, Failure> {
@@ -79,17 +91,27 @@ impl Context<'_> {
         }
         if let Some(map) = &source.config_map {
             let found = self.find(|r| match r {
-                Resource::ConfigMap(m) if m.metadata.name.as_deref() == Some(&map.name) => Some(config_map_files(m)),
+                Resource::ConfigMap(m) if m.metadata.name.as_deref() == Some(&map.name) => {
+                    Some(config_map_files(m))
+                }
                 _ => None,
             });
             return self.keys(&format!("{field}.configMap.name"), "ConfigMap", &map.name, found, false);
         }
         if let Some(secret) = &source.secret {
             let found = self.find(|r| match r {
-                Resource::Secret(s) if s.metadata.name.as_deref() == Some(&secret.secret_name) => Some(secret_files(s)),
+                Resource::Secret(s) if s.metadata.name.as_deref() == Some(&secret.secret_name) => {
+                    Some(secret_files(s))
+                }
                 _ => None,
             });
-            return self.keys(&format!("{field}.secret.secretName"), "Secret", &secret.secret_name, found, true);
+            return self.keys(
+                &format!("{field}.secret.secretName"),
+                "Secret",
+                &secret.secret_name,
+                found,
+                true,
+            );
         }
         if let Some(http) = &source.http {
             return url(&format!("{field}.http"), http);
@@ -119,9 +141,13 @@ impl Context<'_> {
         let files = found.pop().ok_or_else(|| {
             refuse(format!("has no {kind} {name}; a local run reads it from a further document of the same file, so add it"))
         })?;
-        let bad = files.keys().find(|k| k.is_empty() || k.contains('/') || k.contains('\0') || matches!(k.as_str(), "." | ".."));
+        let bad = files.keys().find(|k| {
+            k.is_empty() || k.contains('/') || k.contains('\0') || matches!(k.as_str(), "." | "..")
+        });
         match bad {
-            Some(key) => Err(refuse(format!("has the key {key:?} in {kind} {name}, which cannot be a file name; rename it"))),
+            Some(key) => Err(refuse(format!(
+                "has the key {key:?} in {kind} {name}, which cannot be a file name; rename it"
+            ))),
             None => Ok(Origin::Keys { files, secret }),
         }
     }
@@ -129,7 +155,9 @@ impl Context<'_> {
     fn volume(&self, field: &str, claim: &ClaimPath) -> Result<PathBuf, Failure> {
         let name = &claim.claim_name;
         let directory = self.volumes.get(name).ok_or_else(|| {
-            Failure::input(format!("{field}.claimName: no directory stands for {name}; add --volume {name}=DIR"))
+            Failure::input(format!(
+                "{field}.claimName: no directory stands for {name}; add --volume {name}=DIR"
+            ))
         })?;
         Ok(claim.path.as_ref().map_or_else(|| directory.clone(), |path| directory.join(path)))
     }
@@ -141,7 +169,9 @@ impl Context<'_> {
             let field = format!("spec.run.collect[{index}].to.persistentVolumeClaim");
             let target = self.volume(&field, claim)?;
             // What exists on the way to the target must be directories: results are put below it.
-            if let Some(file) = target.ancestors().find(|p| p.symlink_metadata().is_ok()).filter(|p| !p.is_dir()) {
+            if let Some(file) =
+                target.ancestors().find(|p| p.symlink_metadata().is_ok()).filter(|p| !p.is_dir())
+            {
                 return Err(Failure::input(format!(
                     "{field}.path: {} is not a directory; remove it, or collect to another path",
                     file.display()
@@ -176,11 +206,16 @@ fn secret_files(secret: &Secret) -> BTreeMap<String, Vec<u8>> {
 
 fn url(field: &str, http: &HttpSource) -> Result<Origin, Failure> {
     if http.secret_name.is_some() {
-        return Err(Failure::input(format!("{field}.secretName: a local run sends no credentials; remove it")));
+        return Err(Failure::input(format!(
+            "{field}.secretName: a local run sends no credentials; remove it"
+        )));
     }
     let url = reqwest::Url::parse(&http.url)
         .map_err(|e| Failure::input(format!("{field}.url: {e}; write it as https://HOST/PATH/FILE")))?;
-    let file = url.path_segments().and_then(|mut s| s.next_back()).filter(|f| !f.is_empty() && !matches!(*f, "." | ".."));
+    let file = url
+        .path_segments()
+        .and_then(|mut s| s.next_back())
+        .filter(|f| !f.is_empty() && !matches!(*f, "." | ".."));
     match file {
         Some(file) => Ok(Origin::Url { file: file.to_owned(), url }),
         None => Err(Failure::input(format!(
