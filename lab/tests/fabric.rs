@@ -241,6 +241,11 @@ fn counters_tell_where_packets_were_dropped() {
         let trunk = counters.link("x", "y").unwrap();
         trunk.packets + trunk.dropped_packets == 100 && counters.ports[0].unroutable == 1
     });
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| (0..20).for_each(|_| assert_eq!(net.counters().links.len(), 10)));
+        }
+    });
     let counters = net.fabric.stop().unwrap();
     let trunk = counters.link("x", "y").unwrap();
     assert_eq!(trunk.packets + trunk.dropped_packets, 100);

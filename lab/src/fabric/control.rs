@@ -20,6 +20,8 @@ const SOCKET: &str = "fabric.sock";
 const LAST: &str = "fabric-counters.json";
 /// Longest time that an asker may take to read.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Most of them at a time.
+const MOST_READERS: usize = 8;
 
 /// The counters of the fabric whose specification lies in `directory`: of the running one, else those it ended with.
 pub fn counters(directory: &Path) -> io::Result<Counters> {
@@ -46,7 +48,7 @@ fn named(directory: &Path) -> io::Result<(File, PathBuf)> {
 pub(crate) struct Control {
     listener: UnixListener,
     directory: PathBuf,
-    answering: Option<JoinHandle<()>>,
+    answering: Vec<JoinHandle<()>>,
 }
 
 impl Control {
@@ -62,7 +64,7 @@ impl Control {
         let (_handle, name) = named(directory)?;
         let listener = UnixListener::bind(name)?;
         listener.set_nonblocking(true)?;
-        Ok(Self { listener, directory: directory.to_path_buf(), answering: None })
+        Ok(Self { listener, directory: directory.to_path_buf(), answering: Vec::new() })
     }
 
     /// Becomes readable when somebody asks.
@@ -70,11 +72,12 @@ impl Control {
         self.listener.as_fd()
     }
 
-    /// Answers one who asks. Writing is left to a thread, so that packets do not wait for a slow reader; one at a time, who
-    /// asks meanwhile is turned away.
+    /// Answers one who asks. Writing is left to a thread, so that packets do not wait for a slow reader; who asks while
+    /// there are [`MOST_READERS`] is turned away.
     pub(crate) fn answer(&mut self, counters: impl FnOnce() -> Counters) -> io::Result<()> {
         let Ok((mut stream, _)) = self.listener.accept() else { return Ok(()) };
-        if self.answering.as_ref().is_some_and(|thread| !thread.is_finished()) {
+        self.answering.retain(|thread| !thread.is_finished());
+        if self.answering.len() >= MOST_READERS {
             return Ok(());
         }
         let text = serde_json::to_vec(&counters())?;
@@ -84,7 +87,7 @@ impl Control {
                 tracing::debug!(%error, "who asked for counters did not read them");
             }
         };
-        self.answering = Some(thread::Builder::new().name("counters".to_owned()).spawn(write)?);
+        self.answering.push(thread::Builder::new().name("counters".to_owned()).spawn(write)?);
         Ok(())
     }
 
