@@ -77,7 +77,7 @@ pub(crate) enum Local {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct State {
-    /// Where runs live
+    /// Where runs live, and all that nodes write
     #[arg(long, value_name = "DIR", default_value = "/var/lib/gridcast")]
     pub(crate) state_dir: PathBuf,
 }
@@ -95,7 +95,7 @@ pub(crate) struct Run {
     /// Where the report goes. Default: STATE-DIR/reports/NAME-ID.json
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
-    /// The directory that stands for a PersistentVolumeClaim; may be repeated
+    /// The directory that stands for the PersistentVolumeClaim NAME, as a source or for results; may be repeated
     #[arg(long, value_name = "NAME=DIR", value_parser = volume)]
     pub(crate) volume: Vec<(String, PathBuf)>,
     /// Keep the nodes' files in the state directory after the end
@@ -113,7 +113,7 @@ pub(crate) struct Exec {
     pub(crate) name: Option<String>,
     #[command(flatten)]
     pub(crate) state: State,
-    /// The node
+    /// The node, as `ps` names it
     pub(crate) node: String,
     /// The command and its arguments
     #[arg(last = true, required = true)]
@@ -136,13 +136,19 @@ pub(crate) fn with_sudo(arguments: impl IntoIterator<Item = OsString>, program: 
         Some(program) if !called.to_string_lossy().contains('/') => program.as_os_str().to_owned(),
         _ => called,
     };
-    std::iter::once(called).chain(arguments).fold("sudo".to_owned(), |line, word| line + " " + &quoted(&word.to_string_lossy()))
+    std::iter::once(called)
+        .chain(arguments)
+        .fold("sudo".to_owned(), |line, word| line + " " + &quoted(&word.to_string_lossy()))
 }
 
 /// A word as a shell reads it back.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-=:,+@%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
 }
 
 #[cfg(test)]
@@ -153,9 +159,13 @@ mod tests {
     #[test]
     fn the_command_for_root_is_complete() {
         let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
-        let line = with_sudo(words(&["gridcast", "local", "exec", "n", "--", "sh", "-c", "echo it's $HOME", ""]), Some(Path::new("/opt/gridcast")));
+        let line = with_sudo(
+            words(&["gridcast", "local", "exec", "n", "--", "sh", "-c", "echo it's $HOME", ""]),
+            Some(Path::new("/opt/gridcast")),
+        );
         assert_eq!(line, r"sudo /opt/gridcast local exec n -- sh -c 'echo it'\''s $HOME' ''");
-        let line = with_sudo(words(&["target/gridcast", "local", "run", "-f", "a.yaml"]), Some(Path::new("/x")));
+        let line =
+            with_sudo(words(&["target/gridcast", "local", "run", "-f", "a.yaml"]), Some(Path::new("/x")));
         assert_eq!(line, "sudo target/gridcast local run -f a.yaml");
     }
 
