@@ -59,7 +59,7 @@ impl Member {
         let (way, acks) = mpsc::channel(64);
         let _ = way.try_send(Ok(v1::PushAck { ack: Some(Ack::Ready(v1::PushReady {})) }));
         if !self.acks.connect(tree, way) {
-            return Err(Failure::invalid(format!("tree {tree} is pushed already")));
+            return Err(Failure::invalid(format!("tree {tree} is pushed already, or the broadcast is over")));
         }
         let parent = open.from.clone();
         let this = self.clone();

@@ -80,23 +80,30 @@ pub(crate) fn queue(counters: &Arc<Counters>) -> (IntakeSender, mpsc::Receiver<A
 
 /// The way back to the parent of each tree.
 #[derive(Debug)]
-pub(crate) struct Acks(Vec<Mutex<Option<Way>>>);
+pub(crate) struct Acks(Vec<Mutex<Slot>>);
 
 type Way = mpsc::Sender<Result<PushAck, Status>>;
 
+#[derive(Debug)]
+enum Slot {
+    Free,
+    Taken(Way),
+    Closed,
+}
+
 impl Acks {
     pub(crate) fn new(trees: usize) -> Self {
-        Self((0..trees).map(|_| Mutex::new(None)).collect())
+        Self((0..trees).map(|_| Mutex::new(Slot::Free)).collect())
     }
 
-    /// Takes the way back of `tree`; false when there is one already.
+    /// Takes the way back of `tree`; false when there is one already, or all is over.
     pub(crate) fn connect(&self, tree: usize, way: Way) -> bool {
         let mut slot = self.0[tree].lock().unwrap_or_else(PoisonError::into_inner);
-        if slot.is_some() {
-            return false;
+        let is_free = matches!(*slot, Slot::Free);
+        if is_free {
+            *slot = Slot::Taken(way);
         }
-        *slot = Some(way);
-        true
+        is_free
     }
 
     /// Sends `ack`; waits while the parent does not read.
@@ -114,15 +121,18 @@ impl Acks {
         }
     }
 
-    /// Forgets all ways: the calls end.
+    /// Forgets all ways: the calls end, and no other begins.
     pub(crate) fn close(&self) {
         for slot in &self.0 {
-            slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+            *slot.lock().unwrap_or_else(PoisonError::into_inner) = Slot::Closed;
         }
     }
 
     fn way(&self, tree: usize) -> Option<Way> {
-        self.0.get(tree)?.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        match &*self.0.get(tree)?.lock().unwrap_or_else(PoisonError::into_inner) {
+            Slot::Taken(way) => Some(way.clone()),
+            Slot::Free | Slot::Closed => None,
+        }
     }
 }
 
