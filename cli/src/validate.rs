@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use gridcast_crds::{Resource, ValidationErrors, manifest};
 
 /// Checks every file and says what each holds; the error has everything that is wrong in any of them, in order.
-pub fn command(files: &[PathBuf]) -> Result<(), ValidationErrors> {
+pub(crate) fn command(files: &[PathBuf]) -> Result<(), ValidationErrors> {
     let mut errors = Vec::new();
     for file in files {
         match manifest::read(file) {

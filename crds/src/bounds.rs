@@ -20,7 +20,7 @@ pub(crate) fn string_map(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// Digits and a unit, as in `matchLabels`: values of a node selector.
+/// A node selector, as in `matchLabels`.
 pub(crate) fn label_map(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object", "maxProperties": 16,

@@ -18,6 +18,7 @@ use k8s_openapi::{
     api::core::v1::{ConfigMap, Secret},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
+use kube::core::cel::{CompiledSchema, compile_schema};
 use serde_json::Value;
 
 use crate::{
@@ -181,15 +182,21 @@ pub fn parse(text: &str) -> Result<Vec<Document>, ValidationErrors> {
 /// Made once: each takes longer than a manifest.
 static DEFINITIONS: LazyLock<Definitions> = LazyLock::new(Definitions::new);
 
-/// The schemas of our kinds.
+/// What our kinds are checked by.
 struct Definitions {
-    schemas: Vec<(String, Value)>,
+    kinds: Vec<Definition>,
+}
+
+struct Definition {
+    kind: String,
+    schema: Value,
+    rules: CompiledSchema,
 }
 
 impl Definitions {
     fn new() -> Self {
         let metadata = objects::core_schema::<ObjectMeta>();
-        let schemas = crds()
+        let kinds = crds()
             .iter()
             .map(|crd| {
                 let mut schema = definitions::open_api_schema(crd);
@@ -198,10 +205,10 @@ impl Definitions {
                 schema["properties"]["apiVersion"] = string.clone();
                 schema["properties"]["kind"] = string;
                 schema["properties"]["metadata"] = metadata.clone();
-                (crd.spec.names.kind.clone(), schema)
+                Definition { kind: crd.spec.names.kind.clone(), rules: compile_schema(&schema), schema }
             })
             .collect();
-        Self { schemas }
+        Self { kinds }
     }
 
     fn resource(&self, value: &Value) -> Result<Resource, Vec<Problem>> {
@@ -219,13 +226,13 @@ impl Definitions {
         }
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         if group == GROUP {
-            return match self.schemas.iter().find(|(known, _)| known == kind) {
+            return match self.kinds.iter().find(|known| known.kind == kind) {
                 Some(_) if version != VERSION => {
                     refuse("apiVersion", format!("must be {GROUP}/{VERSION}, but is {api_version}"))
                 }
-                Some((kind, schema)) => ours(kind, schema, value.clone()),
+                Some(definition) => ours(definition, value.clone()),
                 None => {
-                    let known: Vec<&str> = self.schemas.iter().map(|(kind, _)| kind.as_str()).collect();
+                    let known: Vec<&str> = self.kinds.iter().map(|known| known.kind.as_str()).collect();
                     refuse("kind", format!("must be one of {}, but is {kind}", known.join(", ")))
                 }
             };
@@ -246,14 +253,15 @@ impl Definitions {
     }
 }
 
-fn ours(kind: &str, schema: &Value, mut value: Value) -> Result<Resource, Vec<Problem>> {
+fn ours(definition: &Definition, mut value: Value) -> Result<Resource, Vec<Problem>> {
+    let Definition { kind, schema, rules } = definition;
     schema::prune_nulls(schema, &mut value);
     let mut problems = schema::check(schema, &value);
-    problems.extend(rules::check(schema, kind, &value, None, problems.is_empty()));
+    problems.extend(rules::check(rules, kind, &value, None, problems.is_empty()));
     if !problems.is_empty() {
         return Err(problems);
     }
-    let resource = match kind {
+    let resource = match kind.as_str() {
         "VirtualCluster" => serde_json::from_value(value).map(Resource::VirtualCluster),
         "Broadcast" => serde_json::from_value(value).map(Resource::Broadcast),
         _ => serde_json::from_value(value).map(Resource::NetworkMap),

@@ -3,17 +3,17 @@
 //! The rules are read from the very schema that the API server gets and evaluated by `kube-cel`, so a rule cannot hold
 //! here and fail there.
 
-use kube::core::cel::{ErrorKind, RootContext, Validator};
+use kube::core::cel::{CompiledSchema, ErrorKind, RootContext, Validator};
 use serde_json::Value;
 
 use crate::{GROUP, VERSION, schema::Problem};
 
-/// Every rule of `schema` that `value` breaks; `old` is the object before an update.
+/// Every rule of the compiled schema of `kind` that `value` breaks; `old` is the object before an update.
 ///
 /// With `fits` false the value does not fit the schema. Then a rule may be unable to look at it, which is no fault of its
 /// own: only rules that were evaluated and are broken count.
 pub(crate) fn check(
-    schema: &Value,
+    schema: &CompiledSchema,
     kind: &str,
     value: &Value,
     old: Option<&Value>,
@@ -24,7 +24,8 @@ pub(crate) fn check(
         api_group: GROUP.to_owned(),
         kind: kind.to_owned(),
     };
-    let Err(errors) = Validator::new().validate_with_context(schema, value, old, Some(&context)) else {
+    let Err(errors) = Validator::new().validate_compiled_with_context(schema, value, old, Some(&context))
+    else {
         return Vec::new();
     };
     errors
@@ -41,6 +42,7 @@ pub(crate) fn check(
 
 #[cfg(test)]
 mod tests {
+    use kube::core::cel::compile_schema;
     use serde_json::{Value, json};
 
     use super::*;
@@ -49,7 +51,7 @@ mod tests {
     /// Field path and message of every rule that the change from `old` to `new` breaks.
     fn refused(kind: &str, old: &Value, new: &Value) -> Vec<(String, String)> {
         let crd = crds().into_iter().find(|crd| crd.spec.names.kind == kind).unwrap();
-        check(&open_api_schema(&crd), kind, new, Some(old), true)
+        check(&compile_schema(&open_api_schema(&crd)), kind, new, Some(old), true)
             .into_iter()
             .map(|problem| (problem.path, problem.message))
             .collect()
