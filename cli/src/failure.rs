@@ -29,6 +29,13 @@ impl Failure {
         Self::Input(message.into())
     }
 
+    /// A failure before anything was made is one of the input: there is no report of it.
+    pub(crate) fn nothing_made(self) -> Self {
+        match self {
+            Self::Failed { message, .. } | Self::Input(message) => Self::Input(message),
+        }
+    }
+
     /// The exit code of the command, as the contract for scripts states it. An interrupted run is no failure of the command: its
     /// ending says 130.
     pub(crate) fn exit_code(&self) -> u8 {

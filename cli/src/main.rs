@@ -6,6 +6,7 @@ mod local;
 mod record;
 mod report;
 mod validate;
+mod whole;
 
 use std::process::ExitCode;
 

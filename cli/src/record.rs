@@ -9,17 +9,21 @@ use gridcast_core::{
 
 use crate::{
     failure::{Failure, OrFailed as _},
-    local::write_atomically,
+    whole,
 };
 
 /// Writes `report` to `path`, and `STEM.QUANTITY.csv` for each matrix into the same directory.
 pub(crate) fn write(report: &Report, path: &Path) -> Result<(), Failure> {
     let mut text = serde_json::to_vec_pretty(report).or_failed("ReportFailed", "encode the report")?;
     text.push(b'\n');
-    write_atomically(path, &text).or_failed("ReportFailed", format!("write {}", path.display()))?;
+    whole::write(path, &text).or_failed("ReportFailed", format!("write {}", path.display()))?;
+    if !path.is_file() {
+        // A pipe or a device: there is no "beside".
+        return Ok(());
+    }
     for (quantity, csv) in report.network.iter().flat_map(matrices) {
         let file = path.with_extension(format!("{quantity}.csv"));
-        write_atomically(&file, csv.as_bytes()).or_failed("ReportFailed", format!("write {}", file.display()))?;
+        whole::write(&file, csv.as_bytes()).or_failed("ReportFailed", format!("write {}", file.display()))?;
     }
     Ok(())
 }

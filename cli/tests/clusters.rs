@@ -26,7 +26,8 @@ fn down(place: &Place) {
 
 /// The keeper of the only cluster.
 fn keeper(place: &Place) -> i32 {
-    let found = place.processes().into_iter().find(|(_, a)| a.get(1..3) == Some(&["local".into(), "keep".into()]));
+    let found =
+        place.processes().into_iter().find(|(_, a)| a.get(1..3) == Some(&["local".into(), "keep".into()]));
     found.expect("a keeper").0
 }
 
@@ -37,12 +38,16 @@ fn exec(place: &Place, command: &[&str]) -> common::Done {
 #[test]
 fn a_cluster_stays_until_it_is_taken_down() {
     let place = Place::new();
-    let rest = format!("network: {{probe: {{policy: Never}}, tcp: {{mode: Apply}}}}\n{}", script(2, "echo ignored"));
+    let rest =
+        format!("network: {{probe: {{policy: Never}}, tcp: {{mode: Apply}}}}\n{}", script(2, "echo ignored"));
     let done = place.start_up(&manifest(&THREE, &rest), &[]).end();
     assert_eq!((done.code(), done.out().as_str()), (0, ""), "{}", done.stderr);
     let report = place.report();
     assert_eq!((&report["outcome"], &report["run"]), (&"Complete".into(), &serde_json::Value::Null));
-    assert!(report["timeline"]["tuned"].is_number() && report["timeline"]["launched"].is_null(), "{report:#}");
+    assert!(
+        report["timeline"]["tuned"].is_number() && report["timeline"]["launched"].is_null(),
+        "{report:#}"
+    );
 
     let ps = place.on_state("ps", &[]).out();
     for word in ["m ", "up", "ready", "m-n-0=10.42.1.1", "m-n-2=10.42.1.3"] {
@@ -61,7 +66,12 @@ fn a_cluster_stays_until_it_is_taken_down() {
     assert_eq!(unknown.code(), 2);
     assert!(unknown.stderr.contains("m-n-9") && unknown.stderr.contains("m-n-2"), "{}", unknown.stderr);
     let absent = exec(&place, &["/no/such/program"]);
-    assert!(absent.code() != 0 && absent.stderr.contains("/no/such/program"), "{} {}", absent.code(), absent.stderr);
+    assert!(
+        absent.code() != 0 && absent.stderr.contains("/no/such/program"),
+        "{} {}",
+        absent.code(),
+        absent.stderr
+    );
     assert_eq!(place.on_state("exec", &["--name", "x", "m-n-0", "--", "true"]).code(), 2);
     down(&place);
     assert_eq!(place.on_state("down", &[]).code(), 2, "there is none any more");
@@ -173,7 +183,12 @@ fn two_runs_of_one_manifest_do_not_disturb_each_other() {
     assert_eq!(place.on_state("clean", &[]).code(), 0);
     for run in [first, second] {
         let done = run.end();
-        assert_eq!((done.code(), done.lines()), (0, vec!["m-n-0".to_owned(), "m-n-1".to_owned()]), "{}", done.stderr);
+        assert_eq!(
+            (done.code(), done.lines()),
+            (0, vec!["m-n-0".to_owned(), "m-n-1".to_owned()]),
+            "{}",
+            done.stderr
+        );
     }
     for report in ["report.json", "other.json"] {
         assert!(fs::read_to_string(place.path(report)).unwrap().contains("Complete"));
@@ -196,5 +211,32 @@ fn kept_files_stay_until_clean() {
     assert_eq!(place.run(&manifest(&TWO, &script(2, "true")), &[]).code(), 0);
     assert!(run.exists());
     assert_eq!(place.on_state("clean", &[]).code(), 0);
+    place.nothing_left();
+}
+
+#[test]
+fn what_up_keeps_is_kept_after_down() {
+    let place = Place::new();
+    let done = place.start_up(&manifest(&TWO, ""), &["--keep"]).end();
+    assert_eq!(done.code(), 0, "{}", done.stderr);
+    assert_eq!(exec(&place, &["sh", "-c", "echo x > /data/mine"]).code(), 0);
+    assert_eq!(place.on_state("down", &[]).code(), 0);
+    place.no_process_left();
+    let run = fs::read_dir(place.path("state/runs")).unwrap().next().unwrap().unwrap().path();
+    assert_eq!(fs::read_to_string(run.join("nodes/m-n-0/data/mine")).unwrap(), "x\n");
+    assert_eq!(place.on_state("clean", &[]).code(), 0);
+    place.nothing_left();
+}
+
+#[test]
+fn exec_reaches_a_run_while_it_runs() {
+    let place = Place::new();
+    let run = place.start(&manifest(&TWO, &script(2, "touch /scratch/here; sleep 1000")), &[]);
+    place.process(&["sleep", "1000"]);
+    let ps = place.on_state("ps", &[]).out();
+    assert!(ps.contains("running"), "{ps}");
+    assert_eq!(exec(&place, &["test", "-e", "/scratch/here"]).code(), 0);
+    run.signal(Signal::SIGINT);
+    assert_eq!(run.end().code(), 130);
     place.nothing_left();
 }

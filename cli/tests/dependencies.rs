@@ -1,5 +1,7 @@
 //! Do the arrows of the workspace point one way, and is there one of each library that must be one?
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, PackageId};

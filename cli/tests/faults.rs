@@ -4,10 +4,13 @@
 
 mod common;
 
-use std::{fs, os::unix::fs::PermissionsExt as _};
+use std::{fs, os::unix::fs::PermissionsExt as _, process::Stdio};
 
 use common::{Done, Place, Running, kill_hard, manifest, script, topology};
-use nix::sys::signal::Signal;
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 
 const TWO: [(&str, u32, u32); 1] = [("n", 2, 1)];
 const THREE: [(&str, u32, u32); 1] = [("n", 3, 1)];
@@ -37,7 +40,10 @@ fn slow(place: &Place, groups: &[(&str, u32, u32)], rest: &str) -> (String, [&'s
 }
 
 fn data(place: &Place) -> String {
-    format!("data:\n- {{name: d, mountPath: /data/d, source: {{node: {{path: {}}}}}}}\n", place.path("in").display())
+    format!(
+        "data:\n- {{name: d, mountPath: /data/d, source: {{node: {{path: {}}}}}}}\n",
+        place.path("in").display()
+    )
 }
 
 fn staging(run: &Running) {
@@ -99,7 +105,11 @@ fn a_rank_killed_from_outside_is_named() {
 fn a_rank_that_crashes_is_named() {
     let place = Place::new();
     let program = script(2, "if [ $OMPI_COMM_WORLD_RANK = 0 ]; then kill -SEGV $$; fi; exec sleep 1000");
-    let report = place.failed(&place.run(&manifest(&TWO, &program), &[]), "RankKilled", &["rank 0", "m-n-0", "signal 11"]);
+    let report = place.failed(
+        &place.run(&manifest(&TWO, &program), &[]),
+        "RankKilled",
+        &["rank 0", "m-n-0", "signal 11"],
+    );
     assert_eq!(report["exitCode"], 139);
     place.nothing_left();
 }
@@ -209,7 +219,11 @@ fn a_source_that_changes_while_it_is_read_is_named() {
 fn a_deadline_counts_from_the_creation() {
     let place = Place::new();
     let (text, topology) = slow(&place, &TWO, "activeDeadlineSeconds: 4\n");
-    place.failed(&place.run(&text, &topology), "DeadlineExceeded", &["activeDeadlineSeconds", "data was staged"]);
+    place.failed(
+        &place.run(&text, &topology),
+        "DeadlineExceeded",
+        &["activeDeadlineSeconds", "data was staged"],
+    );
     place.nothing_left();
 
     let rest = format!("activeDeadlineSeconds: 4\n{}", sleepers(2));
@@ -258,7 +272,8 @@ fn interrupted(place: &Place, done: &Done, when: &str) {
     place.nothing_left();
 }
 
-const PROBED: &str = "network: {probe: {policy: BeforeRun, count: 1000, bandwidth: Pairs}}\n";
+const PROBED: &str =
+    "network: {probe: {policy: BeforeRun, count: 1000, bandwidth: Pairs}, tcp: {mode: \"Off\"}}\n";
 
 #[test]
 fn ctrl_c_undoes_everything_in_each_step() {
@@ -274,9 +289,13 @@ fn ctrl_c_undoes_everything_in_each_step() {
     run.signal_group(Signal::SIGINT);
     interrupted(&place, &run.end(), "data was staged");
 
-    let run = sleeping(&place, &manifest(&TWO, &sleepers(2)));
+    let tuned = "network: {probe: {policy: Never}, tcp: {mode: Apply}}\n";
+    let run = sleeping(&place, &manifest(&TWO, &format!("{tuned}{}", sleepers(2))));
     run.signal_group(Signal::SIGINT);
     interrupted(&place, &run.end(), "program ran");
+    let report = place.report();
+    let settings = report["tcp"].as_array().unwrap();
+    assert!(!settings.is_empty() && settings.iter().all(|s| s["restored"] == true), "{settings:#?}");
 }
 
 #[test]
@@ -336,5 +355,20 @@ fn kill_9_leaves_only_files_and_clean_removes_them() {
     let run = place.start(&manifest(&TWO, &sleepers(2)), &[]);
     killed(&place, run, |_| _ = place.process(&["sleep", "1000"]));
     place.on_state("clean", &[]);
+    place.nothing_left();
+}
+
+#[test]
+fn a_reader_that_goes_away_does_not_stop_the_release() {
+    let place = Place::new();
+    let mut command = place.gridcast(&["local", "run", "-f", "manifest.yaml", "--state-dir", "state"]);
+    place.write("manifest.yaml", manifest(&TWO, &sleepers(2)));
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    place.process(&["sleep", "1000"]);
+    // As by `2>&1 | head`: progress, table and messages have nowhere to go.
+    drop((child.stdout.take(), child.stderr.take()));
+    kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(fs::read_dir(place.path("state/reports")).unwrap().count(), 1);
     place.nothing_left();
 }

@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    fmt::Write as _,
     io::Write as _,
     process::ExitCode,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -23,10 +24,11 @@ use super::{
 };
 
 /// A keeper restores settings and ends its nodes within this time, or `down` says that it does not.
-const DOWN_TIMEOUT: Duration = Duration::from_secs(60);
+const DOWN_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// `gridcast local ps`.
 pub(crate) fn ps(state: &args::State) -> Result<(), Failure> {
+    super::needs_root("local ps")?;
     let state = StateDir::open(&state.state_dir)?;
     let mut text = format!("{:<24} {:<8} {:<6} {:<9} {:>8}  NODES\n", "NAME", "ID", "KIND", "STATE", "AGE");
     for run in state.runs() {
@@ -37,23 +39,25 @@ pub(crate) fn ps(state: &args::State) -> Result<(), Failure> {
             Kind::Run => "run",
             Kind::Up => "up",
         };
-        let state = match (run.alive, run.kept, record.ready) {
-            (true, _, true) if !record.lost.is_empty() => "degraded",
-            (true, _, true) => "ready",
-            (true, _, false) => "starting",
-            (false, true, _) => "kept",
-            (false, false, _) => "dead",
+        let state = match (run.alive, record.kind) {
+            (true, Kind::Run) => "running",
+            (true, Kind::Up) if !record.ready => "starting",
+            (true, Kind::Up) if record.lost.is_empty() => "ready",
+            (true, Kind::Up) => "degraded",
+            (false, _) if run.kept => "kept",
+            (false, _) => "dead",
         };
         let nodes: Vec<String> = record.nodes.iter().map(|n| format!("{}={}", n.name, n.address)).collect();
-        text += &format!(
-            "{:<24} {:<8} {kind:<6} {state:<9} {:>8}  {}\n",
+        let _ = writeln!(
+            text,
+            "{:<24} {:<8} {kind:<6} {state:<9} {:>8}  {}",
             record.name,
             record.id,
             format!("{age}s"),
             nodes.join(" ")
         );
         for lost in &record.lost {
-            text += &format!("  lost: {lost}\n");
+            let _ = writeln!(text, "  lost: {lost}");
         }
     }
     let _ = std::io::stdout().write_all(text.as_bytes());
@@ -64,11 +68,16 @@ pub(crate) fn ps(state: &args::State) -> Result<(), Failure> {
 pub(crate) fn clean(state: &args::State) -> Result<(), Failure> {
     super::needs_root("local clean")?;
     let removed = StateDir::open(&state.state_dir)?.clean(true)?;
-    match removed.len() {
-        0 => eprintln!("nothing to clean"),
-        n => eprintln!("removed {n}: {}", removed.join(" ")),
-    }
+    say(&match removed.len() {
+        0 => "nothing to clean".to_owned(),
+        n => format!("removed {n}: {}", removed.join(" ")),
+    });
     Ok(())
+}
+
+fn say(line: &str) {
+    // A closed terminal changes nothing of what was done.
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 /// `gridcast local down`.
@@ -95,7 +104,7 @@ pub(crate) fn down(name: Option<&str>, state: &args::State) -> Result<(), Failur
     }
     // Its keeper removed it; where the keeper was killed, this does.
     state.clean(false)?;
-    eprintln!("cluster {} is down", record.name);
+    say(&format!("cluster {} is down", record.name));
     Ok(())
 }
 
@@ -105,7 +114,9 @@ pub(crate) async fn exec(arguments: args::Exec) -> Result<ExitCode, Failure> {
     let state = StateDir::open(&arguments.state.state_dir)?;
     let found = find(&state, arguments.name.as_deref(), |_| true)?;
     let (true, Some(record)) = (found.alive, &found.record) else {
-        return Err(Failure::input("the cluster's keeper is dead; run `gridcast local clean`, then `local up` again"));
+        return Err(Failure::input(
+            "the cluster's keeper is dead; run `gridcast local clean`, then `local up` again",
+        ));
     };
     let Some(node) = record.nodes.iter().find(|n| n.name == arguments.node) else {
         let names: Vec<&str> = record.nodes.iter().map(|n| n.name.as_str()).collect();
@@ -117,7 +128,10 @@ pub(crate) async fn exec(arguments: args::Exec) -> Result<ExitCode, Failure> {
         )));
     };
     if !node.init.alive() {
-        return Err(Failure::failed("NodeLost", format!("{}: the node has ended; `gridcast local ps` says more", node.name)));
+        return Err(Failure::failed(
+            "NodeLost",
+            format!("{}: the node has ended; `gridcast local ps` says more", node.name),
+        ));
     }
     let keys = ControllerKeys::load(&found.path.join("keys"))?;
     let remote = Remote::lazy(node, &keys)?;
@@ -152,7 +166,8 @@ fn directory(record: &Record) -> String {
 /// Ctrl-C and the like go to the command on the node, which decides what they mean.
 fn forward_signals(requests: &mpsc::Sender<Request>) -> Result<(), Failure> {
     for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup(), SignalKind::quit()] {
-        let mut signals = tokio::signal::unix::signal(kind).or_failed("SignalsFailed", "listen for signals")?;
+        let mut signals =
+            tokio::signal::unix::signal(kind).or_failed("SignalsFailed", "listen for signals")?;
         let requests = requests.clone();
         tokio::spawn(async move {
             while signals.recv().await.is_some() {
@@ -171,7 +186,9 @@ fn find(state: &StateDir, name: Option<&str>, usable: impl Fn(&Record) -> bool) 
         .runs()
         .into_iter()
         .filter(|run| !run.kept)
-        .filter(|run| run.record.as_ref().is_some_and(|r| usable(r) && name.is_none_or(|n| r.name == n || r.id == n)))
+        .filter(|run| {
+            run.record.as_ref().is_some_and(|r| usable(r) && name.is_none_or(|n| r.name == n || r.id == n))
+        })
         .collect();
     // A dead run is only of interest where nothing alive goes by the name.
     if found.iter().any(|run| run.alive) {
@@ -183,8 +200,13 @@ fn find(state: &StateDir, name: Option<&str>, usable: impl Fn(&Record) -> bool) 
     };
     match (found.len(), name) {
         (1, _) => Ok(found.remove(0)),
-        (0, Some(name)) => Err(Failure::input(format!("--name {name}: there is no such cluster; see `gridcast local ps`"))),
+        (0, Some(name)) => {
+            Err(Failure::input(format!("--name {name}: there is no such cluster; see `gridcast local ps`")))
+        }
         (0, None) => Err(Failure::input("there is no cluster; make one with `gridcast local up -f FILE`")),
-        _ => Err(Failure::input(format!("several clusters fit: {}; choose by --name (a name or an id)", listed(&found)))),
+        _ => Err(Failure::input(format!(
+            "several clusters fit: {}; choose by --name (a name or an id)",
+            listed(&found)
+        ))),
     }
 }

@@ -4,15 +4,14 @@ use gridcast_proto::v1::CollectRequest;
 
 use crate::failure::Failure;
 
-use super::{
-    intake::CollectPlan,
-    progress::Progress,
-    provision::{self, Cluster},
-    remote::Remote,
-};
+use super::{cluster::Cluster, intake::CollectPlan, progress::Progress, provision, remote::Remote};
 
 /// Collects one path.
-pub(crate) async fn collect(cluster: &Cluster, plan: &CollectPlan, progress: &Progress) -> Result<(), Failure> {
+pub(crate) async fn collect(
+    cluster: &Cluster,
+    plan: &CollectPlan,
+    progress: &Progress,
+) -> Result<(), Failure> {
     let first = &cluster.remotes[0];
     let request = CollectRequest {
         path: plan.path.to_string_lossy().into_owned(),
@@ -34,7 +33,8 @@ pub(crate) async fn collect(cluster: &Cluster, plan: &CollectPlan, progress: &Pr
         ),
     );
     if !reply.renamed.is_empty() {
-        progress.warn(&format!("files that differ between nodes are kept apart: {}", reply.renamed.join(" ")));
+        progress
+            .warn(&format!("files that differ between nodes are kept apart: {}", reply.renamed.join(" ")));
     }
     Ok(())
 }

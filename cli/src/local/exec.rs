@@ -71,7 +71,13 @@ pub(crate) async fn run(
         .starter()
         .exec(ReceiverStream::new(receive))
         .await
-        .map_err(|s| if is_gone(&s) { lost(node, &s) } else { node.failed("StarterRefused", "starting the command", &s) })?
+        .map_err(|s| {
+            if is_gone(&s) {
+                lost(node, &s)
+            } else {
+                node.failed("StarterRefused", "starting the command", &s)
+            }
+        })?
         .into_inner();
     let mut feeding = true;
     loop {
@@ -107,7 +113,8 @@ fn pass(
     stream: Stream,
     bytes: &[u8],
 ) -> Result<(), Failure> {
-    output(stream, bytes).map_err(|e| Failure::failed("OutputClosed", format!("cannot write the program's output: {e}")))
+    output(stream, bytes)
+        .map_err(|e| Failure::failed("OutputClosed", format!("cannot write the program's output: {e}")))
 }
 
 /// Writes output where the program would have written it.

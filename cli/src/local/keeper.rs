@@ -19,7 +19,10 @@ use crate::{
     failure::{Failure, OrFailed as _},
 };
 
-use super::{intake, state::{Process, StateDir}};
+use super::{
+    intake,
+    state::{Process, StateDir},
+};
 
 /// What the keeper says when all steps are done.
 pub(crate) const READY: &str = "ready";
@@ -95,7 +98,8 @@ fn pass_signals_on() -> Result<(), Failure> {
         let _ = signal::kill(Pid::from_raw(pid), Signal::SIGTERM);
     }
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
-        set_handler(signal, SigHandler::Handler(to_keeper)).or_failed("SignalsFailed", "listen for signals")?;
+        set_handler(signal, SigHandler::Handler(to_keeper))
+            .or_failed("SignalsFailed", "listen for signals")?;
     }
     Ok(())
 }

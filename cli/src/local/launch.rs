@@ -9,17 +9,17 @@ use gridcast_core::{
     mpi::{self, HostSlots, Interface, Launch, Launcher, ObservedRank, TagFilter, TagStyle},
     report::PlacedRanks,
 };
-use gridcast_proto::v1::{self as wire, RanksRequest};
 use gridcast_lab::fabric::INTERFACE;
+use gridcast_proto::v1::{self as wire, RanksRequest};
 use tokio::sync::mpsc;
 
 use crate::failure::Failure;
 
 use super::{
+    cluster::Cluster,
     exec::{self, Stream},
     intake::{Intake, MPIRUN, RunPlan},
     progress::Progress,
-    provision::Cluster,
     remote::Remote,
 };
 
@@ -84,8 +84,11 @@ pub(crate) async fn launch(
     let _ = requests.try_send(wire::exec_request::Request::StdinClosed(true));
     drop(requests);
     let mut output = Output::new(run.tag_output.then(|| hosts.clone()));
-    let exited = exec::run(first, command, receive, || (), |stream, bytes| output.take(stream, bytes)).await?;
-    let tail = output.finish().map_err(|e| Failure::failed("OutputClosed", format!("cannot write the program's output: {e}")))?;
+    let exited =
+        exec::run(first, command, receive, || (), |stream, bytes| output.take(stream, bytes)).await?;
+    let tail = output
+        .finish()
+        .map_err(|e| Failure::failed("OutputClosed", format!("cannot write the program's output: {e}")))?;
     let observed = observe(cluster, id).await?;
     let now = progress.now();
     let ages = observed.iter().flat_map(|(_, ranks)| ranks).map(|r| r.age_micros as f64 / 1e6);
@@ -94,7 +97,9 @@ pub(crate) async fn launch(
     let ended = rank_end(&tail, &observed, &hosts);
     let observed: Vec<(String, Vec<ObservedRank>)> = observed
         .into_iter()
-        .map(|(host, ranks)| (host, ranks.iter().map(|r| ObservedRank { rank: r.rank, world: r.world }).collect()))
+        .map(|(host, ranks)| {
+            (host, ranks.iter().map(|r| ObservedRank { rank: r.rank, world: r.world }).collect())
+        })
         .collect();
     let checked = mpi::check_placement(&slots, run.processes, &observed);
     let (placement, misplaced) = match checked {
@@ -104,9 +109,10 @@ pub(crate) async fn launch(
     let problem = match (exited.signal, exit_code) {
         (0, 0) => misplaced,
         (0, _) => Some(why(run, exit_code, ended)),
-        (signal, _) => {
-            Some(("LauncherKilled".to_owned(), format!("{}: {MPIRUN} was killed by signal {signal}", first.name)))
-        }
+        (signal, _) => Some((
+            "LauncherKilled".to_owned(),
+            format!("{}: {MPIRUN} was killed by signal {signal}", first.name),
+        )),
     };
     Ok(Launched { exit_code, placement, first_rank, problem })
 }
@@ -115,19 +121,28 @@ pub(crate) async fn launch(
 fn why(run: &RunPlan, exit_code: i32, ended: Option<mpi::RankEnd>) -> (String, String) {
     let program = &run.command[0];
     match ended {
-        Some(end) if end.end == mpi::End::Code(127) => {
-            ("ProgramNotFound".to_owned(), format!("{program} was not found: {end}; give its path, or put it in PATH"))
-        }
-        Some(end) if end.end == mpi::End::Code(126) => {
-            ("NotExecutable".to_owned(), format!("{program} cannot be executed: {end}; is it a program of this machine?"))
-        }
+        Some(end) if end.end == mpi::End::Code(127) => (
+            "ProgramNotFound".to_owned(),
+            format!("{program} was not found: {end}; give its path, or put it in PATH"),
+        ),
+        Some(end) if end.end == mpi::End::Code(126) => (
+            "NotExecutable".to_owned(),
+            format!("{program} cannot be executed: {end}; is it a program of this machine?"),
+        ),
         Some(end) => (end.reason().to_owned(), format!("{program}: {end}")),
-        None => ("ProgramFailed".to_owned(), format!("{program} ended with code {exit_code}; its output says more")),
+        None => (
+            "ProgramFailed".to_owned(),
+            format!("{program} ended with code {exit_code}; its output says more"),
+        ),
     }
 }
 
 /// Which rank ended the run: by what `mpirun` said, else by what the starters saw.
-fn rank_end(tail: &[u8], observed: &[(String, Vec<wire::ObservedRank>)], hosts: &[String]) -> Option<mpi::RankEnd> {
+fn rank_end(
+    tail: &[u8],
+    observed: &[(String, Vec<wire::ObservedRank>)],
+    hosts: &[String],
+) -> Option<mpi::RankEnd> {
     let said = mpi::rank_end(&String::from_utf8_lossy(tail), hosts);
     let seen = || {
         let mut ended: Vec<(&String, &wire::ObservedRank)> = observed

@@ -11,12 +11,7 @@ use gridcast_proto::v1::{ProbeBandwidthRequest, ProbeLatencyRequest};
 
 use crate::failure::Failure;
 
-use super::{
-    intake::Intake,
-    progress::Progress,
-    provision::Cluster,
-    remote::Remote,
-};
+use super::{cluster::Cluster, intake::Intake, progress::Progress, remote::Remote};
 
 /// Measured time of one bandwidth probe, after what is left out for slow start. At 100 Mbit/s that is 4 MB.
 const BANDWIDTH: Duration = Duration::from_millis(300);
@@ -42,10 +37,14 @@ pub(crate) async fn measure(
         let fastest = fastest.fold(0.0, f64::max);
         let concurrency = network::concurrent_pairs(cores, fastest, hosts.len());
         let rounds = network::limit(network::rounds(hosts.len()), concurrency.pairs);
-        progress.say("measure", &format!("bandwidth of {} pairs, {} at once", pairs(hosts.len()), concurrency.pairs));
+        progress.say(
+            "measure",
+            &format!("bandwidth of {} pairs, {} at once", pairs(hosts.len()), concurrency.pairs),
+        );
         notes.extend(Some(concurrency.note).filter(|n| !n.is_empty()));
         for round in rounds {
-            let probes = round.iter().map(|&(from, to)| bandwidth_of(&cluster.remotes[from], &cluster.remotes[to]));
+            let probes =
+                round.iter().map(|&(from, to)| bandwidth_of(&cluster.remotes[from], &cluster.remotes[to]));
             let rates = futures::future::try_join_all(probes).await?;
             for (&(from, to), mbps) in round.iter().zip(rates) {
                 bandwidth.set(to, from, mbps);
@@ -58,7 +57,11 @@ pub(crate) async fn measure(
     let payloads = probe.payloads();
     progress.say(
         "measure",
-        &format!("round-trip times of {} pairs, {payloads:?} bytes, {} at once", pairs(hosts.len()), concurrency.pairs),
+        &format!(
+            "round-trip times of {} pairs, {payloads:?} bytes, {} at once",
+            pairs(hosts.len()),
+            concurrency.pairs
+        ),
     );
     let rounds = network::limit(network::rounds(hosts.len()), concurrency.pairs);
     for payload in payloads {
@@ -105,7 +108,10 @@ async fn latency(
     for round in rounds {
         let probes = round.iter().map(|&(from, to)| {
             // Requests take the one direction, replies the other.
-            let mbps = [bandwidth.get(to, from), bandwidth.get(from, to)].into_iter().flatten().fold(f64::MAX, f64::min);
+            let mbps = [bandwidth.get(to, from), bandwidth.get(from, to)]
+                .into_iter()
+                .flatten()
+                .fold(f64::MAX, f64::min);
             let interval = interval(probe, payload, mbps);
             ping(&cluster.remotes[from], &cluster.remotes[to], probe, payload, interval)
         });
@@ -169,7 +175,9 @@ pub(crate) fn violations(require: &Require, network: &Network) -> Vec<String> {
         let mut list = Vec::new();
         for (to, row) in rows.iter().enumerate() {
             for (from, value) in row.iter().enumerate() {
-                list.extend(value.and_then(wrong).map(|text| format!("{} to {}: {text}", hosts[from], hosts[to])));
+                list.extend(
+                    value.and_then(wrong).map(|text| format!("{} to {}: {text}", hosts[from], hosts[to])),
+                );
             }
         }
         list
@@ -177,7 +185,9 @@ pub(crate) fn violations(require: &Require, network: &Network) -> Vec<String> {
     if let Some(most) = require.max_jitter_milliseconds {
         for (payload, rows) in &network.jitter_milliseconds {
             found.extend(each(rows, &|v| {
-                (v > most).then(|| format!("jitter {v:.3} ms at {payload} bytes is above maxJitterMilliseconds {most}"))
+                (v > most).then(|| {
+                    format!("jitter {v:.3} ms at {payload} bytes is above maxJitterMilliseconds {most}")
+                })
             }));
         }
     }
@@ -226,8 +236,11 @@ mod tests {
             bandwidth_mbps: vec![vec![None, Some(90.0)], vec![Some(500.0), None]],
             ..Network::default()
         };
-        let require =
-            Require { max_jitter_milliseconds: None, min_bandwidth_mbps: Some(100.0), on_violation: OnViolation::Fail };
+        let require = Require {
+            max_jitter_milliseconds: None,
+            min_bandwidth_mbps: Some(100.0),
+            on_violation: OnViolation::Fail,
+        };
         assert_eq!(violations(&require, &network), ["b to a: 90.0 Mbit/s is below minBandwidthMbps 100"]);
     }
 }

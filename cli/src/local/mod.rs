@@ -3,15 +3,18 @@
 //! ```text
 //! intake      what does the manifest ask for, and is it possible here? Nothing is made before this is answered
 //! provision   nodes (namespaces), fabric, agents; ready when all answer
+//! cluster     what was provisioned, while it lives
 //! measure, tune, stage, launch, collect     one step a file
 //! session     goes through the steps by core's lifecycle, and undoes everything
 //! clusters    the commands on clusters that exist
 //! ```
 
+mod cluster;
 mod clusters;
 mod collect;
 mod exec;
 mod intake;
+mod interrupts;
 mod keeper;
 mod keys;
 mod launch;
@@ -24,8 +27,6 @@ mod session;
 mod stage;
 mod state;
 mod tune;
-
-pub(crate) use state::write_atomically;
 
 use std::process::ExitCode;
 

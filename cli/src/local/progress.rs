@@ -28,6 +28,11 @@ impl Progress {
         }
     }
 
+    /// Text as it is, also when quiet.
+    pub(crate) fn show(text: &str) {
+        let _ = std::io::stderr().write_all(text.as_bytes());
+    }
+
     /// A warning, also when quiet.
     pub(crate) fn warn(&self, text: &str) {
         let _ = writeln!(std::io::stderr(), "[{:6.1} s] warning    {text}", self.now());

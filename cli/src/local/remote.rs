@@ -124,7 +124,8 @@ fn channel(node: &NodeRecord, port: u16, keys: &ControllerKeys) -> Result<Channe
     let target = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     Ok(endpoint.connect_with_connector_lazy(tower::service_fn(move |_: Uri| async move {
         let opened =
-            tokio::task::spawn_blocking(move || gridcast_lab::node::connect(pid, target, CONNECT_TIMEOUT)).await;
+            tokio::task::spawn_blocking(move || gridcast_lab::node::connect(pid, target, CONNECT_TIMEOUT))
+                .await;
         let stream = opened.map_err(io::Error::other)??;
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;

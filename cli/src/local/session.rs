@@ -1,7 +1,6 @@
 //! Goes through the steps of a run, by core's lifecycle, and undoes everything at the end, however it ends.
 
 use std::{
-    path::{Path, PathBuf},
     process::ExitCode,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -11,10 +10,7 @@ use gridcast_core::{
     report::{Dataset, Network, Outcome, Report, Run, TcpSetting},
 };
 use gridcast_crds::virtual_cluster::TcpMode;
-use tokio::{
-    signal::unix::{Signal, SignalKind, signal},
-    sync::mpsc,
-};
+use tokio::sync::mpsc;
 
 use crate::{
     args,
@@ -23,13 +19,15 @@ use crate::{
 };
 
 use super::{
+    cluster::{Cluster, Loss},
     collect,
     intake::{self, Intake},
+    interrupts::Interrupts,
     keeper,
     launch::{self, Launched},
     measure,
     progress::Progress,
-    provision::{self, Cluster, Loss, Tools},
+    provision::{self, Tools},
     stage,
     state::{Kind, OwnedRun, Record, StateDir},
     tune,
@@ -72,25 +70,6 @@ fn exit_code(ending: &Ending) -> ExitCode {
     ExitCode::from(u8::try_from(ending.command_exit_code()).unwrap_or(1))
 }
 
-/// Ctrl-C and the like.
-struct Interrupts([Signal; 3]);
-
-impl Interrupts {
-    fn listen() -> Result<Self, Failure> {
-        let listen = |kind| signal(kind).or_failed("SignalsFailed", "listen for signals");
-        Ok(Self([
-            listen(SignalKind::interrupt())?,
-            listen(SignalKind::terminate())?,
-            listen(SignalKind::hangup())?,
-        ]))
-    }
-
-    async fn next(&mut self) {
-        let [a, b, c] = &mut self.0;
-        tokio::select! { _ = a.recv() => (), _ = b.recv() => (), _ = c.recv() => () }
-    }
-}
-
 /// One run on its way.
 struct Session {
     arguments: args::Run,
@@ -126,7 +105,7 @@ impl Session {
         if !stale.is_empty() {
             clock.say("clean", &format!("removed what was left of {}", stale.join(" ")));
         }
-        let run = state.create()?;
+        let run = state.create().map_err(Failure::nothing_made)?;
         let wanted = Wanted {
             measure: intake.probe.is_some(),
             tune: intake.tcp.mode != TcpMode::Off,
@@ -155,7 +134,10 @@ impl Session {
             data: Vec::new(),
             launched: None,
         };
-        session.write_record(false)?;
+        if let Err(error) = session.write_record(false) {
+            session.run.finish(false)?;
+            return Err(error.nothing_made());
+        }
         Ok((session, interrupts))
     }
 
@@ -250,7 +232,8 @@ impl Session {
         let Some(probe) = &self.intake.probe else { return Ok(()) };
         let network = measure::measure(&self.intake, self.cluster()?, probe, &self.clock).await?;
         for worst in &network.worst {
-            let text = format!("worst {}: {} to {}, {:.3}", worst.quantity, worst.from, worst.to, worst.value);
+            let text =
+                format!("worst {}: {} to {}, {:.3}", worst.quantity, worst.from, worst.to, worst.value);
             self.clock.say("measure", &text);
         }
         let gate = measure::gate(self.intake.require.as_ref(), &network, &self.clock);
@@ -259,7 +242,9 @@ impl Session {
     }
 
     async fn tune(&mut self) -> Result<(), Failure> {
-        let settings = tune::tune(&self.intake, self.cluster()?, self.network.as_ref(), &self.run.id, &self.clock).await?;
+        let settings =
+            tune::tune(&self.intake, self.cluster()?, self.network.as_ref(), &self.run.id, &self.clock)
+                .await?;
         self.tcp = Some(settings);
         Ok(())
     }
@@ -306,10 +291,8 @@ impl Session {
     /// Restores settings, then ends everything.
     async fn release(&mut self) -> Result<(), Failure> {
         let Some(cluster) = self.cluster.take() else { return Ok(()) };
-        if self.intake.tcp.mode == TcpMode::Apply {
-            if let Some(settings) = &mut self.tcp {
-                tune::restore(&cluster, &self.run.id, settings, RESTORE_TIMEOUT).await;
-            }
+        if let (TcpMode::Apply, Some(settings)) = (self.intake.tcp.mode, &mut self.tcp) {
+            tune::restore(&cluster, &self.run.id, settings, RESTORE_TIMEOUT).await;
         }
         let stopped = tokio::task::spawn_blocking(move || cluster.stop()).await;
         self.clock.say("release", "settings restored, nodes and fabric ended");
@@ -368,17 +351,21 @@ impl Session {
                 placement: self.launched.as_ref().map(|l| l.placement.clone()).unwrap_or_default(),
             }),
         };
-        let path = self.arguments.report.clone().unwrap_or_else(|| self.state.report(&self.intake.name, &self.run.id));
+        let path = self
+            .arguments
+            .report
+            .clone()
+            .unwrap_or_else(|| self.state.report(&self.intake.name, &self.run.id));
         let written = record::write(&report, &path);
         if !self.arguments.quiet {
-            eprint!("{}", report::table(&report));
+            Progress::show(&report::table(&report));
         }
         match &written {
             Ok(()) => self.clock.say("report", &format!("{}", path.display())),
             Err(error) => self.clock.warn(&error.to_string()),
         }
         if ending.outcome != Outcome::Complete {
-            eprintln!("gridcast: {}: {}", ending.reason, ending.message);
+            Progress::show(&format!("gridcast: {}: {}\n", ending.reason, ending.message));
         }
         if ending.outcome != Outcome::Complete || self.wanted.release {
             self.finish()?;
@@ -396,7 +383,13 @@ impl Session {
         let plural = |n: usize, word: &str| format!("{n} {word}{}", if n == 1 { "" } else { "s" });
         self.clock.say(
             "create",
-            &format!("{} ({}): {}, {}", self.intake.name, self.run.id, plural(nodes, "node"), plural(data, "dataset")),
+            &format!(
+                "{} ({}): {}, {}",
+                self.intake.name,
+                self.run.id,
+                plural(nodes, "node"),
+                plural(data, "dataset")
+            ),
         );
         for note in &self.intake.notes {
             self.clock.say("create", note);

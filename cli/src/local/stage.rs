@@ -12,9 +12,10 @@ use gridcast_proto::v1::{self as wire, StartBroadcastRequest, broadcast_event::E
 use crate::failure::Failure;
 
 use super::{
+    cluster::Cluster,
     intake::{DataPlan, Intake},
     progress::Progress,
-    provision::{Cluster, GRIDCAST},
+    provision::GRIDCAST,
 };
 
 /// What is known of the nodes while a dataset is on its way.
@@ -47,7 +48,8 @@ pub(crate) async fn stage(
         ),
     );
     let staged = Path::new(GRIDCAST).join("data").join(&data.name);
-    let (arrivals, finished) = carry(cluster, data, &plan, &cluster.origins[index], &staged, progress).await?;
+    let (arrivals, finished) =
+        carry(cluster, data, &plan, &cluster.origins[index], &staged, progress).await?;
     cluster.mount(&staged, &data.mount_path)?;
     let rate = |seconds: f64| rate_mbps(finished.size_bytes, seconds);
     let nodes: Vec<StagedNode> = cluster.remotes[1..]
@@ -106,7 +108,10 @@ async fn carry(
     let source = &cluster.remotes[0];
     let text = |path: &Path| {
         path.to_str().map(ToOwned::to_owned).ok_or_else(|| {
-            Failure::failed("SourceUnreadable", format!("data {}: {} is not UTF-8", data.name, path.display()))
+            Failure::failed(
+                "SourceUnreadable",
+                format!("data {}: {} is not UTF-8", data.name, path.display()),
+            )
         })
     };
     let request = StartBroadcastRequest {
@@ -135,7 +140,10 @@ async fn carry(
             None => {}
         }
     }
-    Err(Failure::failed("AgentLost", format!("{}: the source's agent ended the broadcast of {}", source.name, data.name)))
+    Err(Failure::failed(
+        "AgentLost",
+        format!("{}: the source's agent ended the broadcast of {}", source.name, data.name),
+    ))
 }
 
 impl Arrivals {
@@ -144,13 +152,19 @@ impl Arrivals {
             Event::Opened(opened) => {
                 self.size_bytes = opened.size_bytes;
                 let mib = opened.size_bytes as f64 / f64::from(1 << 20);
-                progress.say("stage", &format!("{}: {} files, {mib:.1} MiB outside holes", data.name, opened.files));
+                progress.say(
+                    "stage",
+                    &format!("{}: {} files, {mib:.1} MiB outside holes", data.name, opened.files),
+                );
             }
             Event::Published(published) => {
                 let rate = rate_mbps(self.size_bytes, published.seconds);
                 progress.say(
                     "stage",
-                    &format!("{}: on {} after {:.2} s, {rate:.0} Mbit/s", data.name, published.node, published.seconds),
+                    &format!(
+                        "{}: on {} after {:.2} s, {rate:.0} Mbit/s",
+                        data.name, published.node, published.seconds
+                    ),
                 );
                 self.seconds.insert(published.node, published.seconds);
             }
@@ -167,6 +181,9 @@ impl Arrivals {
 
 fn wire_plan(plan: &Plan) -> wire::Plan {
     let hop = |hop: &plan::Hop| wire::Hop { from: hop.from.clone(), to: hop.to.clone() };
-    let tree = |tree: &plan::Tree| wire::Tree { rate_mbps: tree.rate_mbps, hops: tree.hops.iter().map(hop).collect() };
+    let tree = |tree: &plan::Tree| wire::Tree {
+        rate_mbps: tree.rate_mbps,
+        hops: tree.hops.iter().map(hop).collect(),
+    };
     wire::Plan { strategy: format!("{:?}", plan.strategy), trees: plan.trees.iter().map(tree).collect() }
 }

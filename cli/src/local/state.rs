@@ -14,7 +14,7 @@
 
 use std::{
     fs::{self, File},
-    io::{self, Read as _, Write as _},
+    io::{self, Read as _},
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     time::{Duration, Instant},
@@ -23,7 +23,13 @@ use std::{
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
-use crate::failure::{Failure, OrFailed as _};
+use crate::{
+    failure::{Failure, OrFailed as _},
+    whole,
+};
+
+/// Between the making of a run's directory and of its lock, at most.
+const AGED: Duration = Duration::from_secs(10);
 
 /// A process, told from a later one with the same number by its start time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -180,7 +186,7 @@ impl StateDir {
             .flatten()
             .map(|entry| entry.path())
             .map(|path| FoundRun {
-                alive: lock_if_free(&path).is_none(),
+                alive: matches!(Ownership::of(&path), Ownership::Owned),
                 record: fs::read(path.join("run.json")).ok().and_then(|b| serde_json::from_slice(&b).ok()),
                 kept: path.join("keep").exists(),
                 path,
@@ -199,7 +205,7 @@ impl StateDir {
                 continue;
             }
             // Held until the directory is gone, so that two cleaners do not meet in it.
-            let Some(_lock) = lock_if_free(&run.path) else { continue };
+            let Ownership::Free(_lock) = Ownership::of(&run.path) else { continue };
             if let Some(record) = &run.record {
                 stop(record);
             }
@@ -215,7 +221,7 @@ impl OwnedRun {
     pub(crate) fn record(&self, record: &Record) -> Result<(), Failure> {
         let path = self.path.join("run.json");
         let text = serde_json::to_vec_pretty(record).or_failed("StateUnwritable", "encode run.json")?;
-        write_atomically(&path, &text).or_failed("StateUnwritable", format!("write {}", path.display()))
+        whole::write(&path, &text).or_failed("StateUnwritable", format!("write {}", path.display()))
     }
 
     /// Removes the run's files, or leaves them with the mark that says so.
@@ -232,32 +238,27 @@ impl OwnedRun {
     }
 }
 
-/// Writes a file beside `path` and renames it there.
-pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.new", std::process::id()));
-    let beside = path.with_file_name(name);
-    let written = File::create(&beside).and_then(|mut f| {
-        f.write_all(bytes)?;
-        f.sync_all()
-    });
-    match written.and_then(|()| fs::rename(&beside, path)) {
-        Ok(()) => Ok(()),
-        Err(error) => {
-            let _ = fs::remove_file(&beside);
-            Err(error)
-        }
-    }
+/// Whether somebody owns a run.
+enum Ownership {
+    Owned,
+    /// Nobody; with its lock, where there is one, so that nobody else takes it meanwhile.
+    Free(Option<Flock<File>>),
 }
 
-/// The lock of the run at `path`, if nobody holds it. A directory without a lock file is one that is being removed or
-/// whose maker died between two calls; it counts as free when it has aged a little.
-fn lock_if_free(path: &Path) -> Option<Option<Flock<File>>> {
-    match File::open(path.join("lock")) {
-        Ok(file) => Flock::lock(file, FlockArg::LockExclusiveNonblock).ok().map(Some),
-        Err(_) => {
-            let age = fs::metadata(path).ok()?.modified().ok()?.elapsed().ok()?;
-            (age > Duration::from_secs(10)).then_some(None)
+impl Ownership {
+    /// Looks. A directory without a lock file is one that is being removed or whose maker died between two calls; it
+    /// counts as free when it has aged a little.
+    fn of(path: &Path) -> Self {
+        match File::open(path.join("lock")) {
+            Ok(file) => {
+                let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock);
+                lock.map_or(Self::Owned, |lock| Self::Free(Some(lock)))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let age = fs::metadata(path).and_then(|m| m.modified()).ok().and_then(|m| m.elapsed().ok());
+                if age.is_some_and(|age| age > AGED) { Self::Free(None) } else { Self::Owned }
+            }
+            Err(_) => Self::Owned,
         }
     }
 }
@@ -291,9 +292,9 @@ fn remove_tree(path: &Path) -> io::Result<()> {
 
 /// Six hexadecimal digits.
 fn random_id() -> io::Result<String> {
-    let mut bytes = [0u8; 3];
-    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
+    let mut bytes = [0u8; 4];
+    File::open("/dev/urandom")?.read_exact(&mut bytes[1..])?;
+    Ok(format!("{:06x}", u32::from_be_bytes(bytes)))
 }
 
 #[cfg(test)]
@@ -323,6 +324,7 @@ mod tests {
         let run = state.create().unwrap();
         let path = run.path.clone();
         run.finish(true).unwrap();
+        drop(run);
         assert!(state.clean(false).unwrap().is_empty());
         assert!(path.exists());
         assert_eq!(state.clean(true).unwrap().len(), 1);

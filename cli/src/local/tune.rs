@@ -11,12 +11,7 @@ use gridcast_proto::v1::{ApplySettingsRequest, DescribeReply, RestoreSettingsReq
 
 use crate::failure::Failure;
 
-use super::{
-    intake::Intake,
-    progress::Progress,
-    provision::Cluster,
-    remote::Remote,
-};
+use super::{cluster::Cluster, intake::Intake, progress::Progress, remote::Remote};
 
 /// Connections that are open to one peer at once: one of MPI, one of the broadcast.
 const SOCKETS_PER_PEER: u32 = 2;
@@ -35,10 +30,14 @@ pub(crate) async fn tune(
         let own: Vec<&PlannedSetting> = plan.iter().filter(|s| s.host == remote.name).collect();
         apply(remote, own, owner, dry_run)
     });
-    let settings: Vec<TcpSetting> = futures::future::try_join_all(writes).await?.into_iter().flatten().collect();
+    let settings: Vec<TcpSetting> =
+        futures::future::try_join_all(writes).await?.into_iter().flatten().collect();
     let changed = settings.iter().filter(|s| s.before != s.applied).count();
     let word = if dry_run { "would be changed" } else { "changed" };
-    progress.say("tune", &format!("{changed} of {} settings {word} on {} nodes", settings.len(), cluster.remotes.len()));
+    progress.say(
+        "tune",
+        &format!("{changed} of {} settings {word} on {} nodes", settings.len(), cluster.remotes.len()),
+    );
     if dry_run {
         for setting in plan.iter().filter(|s| s.changes()) {
             progress.say("tune", &format!("{}: {}", setting.host, setting.command()));
@@ -51,14 +50,15 @@ fn plan(intake: &Intake, cluster: &Cluster, network: Option<&Network>) -> Vec<Pl
     let hosts: Vec<HostFacts> = cluster.facts.iter().map(facts).collect();
     let blank: Rows = vec![vec![None; hosts.len()]; hosts.len()];
     // The smallest payload: large ones measure the link's rate as well.
-    let smallest = network.and_then(|n| n.rtt_milliseconds.keys().min_by_key(|k| k.parse::<u32>().unwrap_or(u32::MAX)));
+    let smallest =
+        network.and_then(|n| n.rtt_milliseconds.keys().min_by_key(|k| k.parse::<u32>().unwrap_or(u32::MAX)));
     let rows = |pick: fn(&Network) -> &std::collections::BTreeMap<String, Rows>| {
         network.zip(smallest).and_then(|(n, key)| pick(n).get(key)).unwrap_or(&blank)
     };
     tcp::tune(&Inputs {
         hosts: &hosts,
         rtt_milliseconds: rows(|n| &n.rtt_milliseconds),
-        bandwidth_mbps: network.map(|n| &n.bandwidth_mbps).unwrap_or(&blank),
+        bandwidth_mbps: network.map_or(&blank, |n| &n.bandwidth_mbps),
         loss_percent: rows(|n| &n.loss_percent),
         probes: intake.probe.as_ref().map_or(0, |p| p.count.unsigned_abs()),
         sockets_per_peer: SOCKETS_PER_PEER,
@@ -98,7 +98,8 @@ async fn apply(
     let settings = wanted.map(|s| Setting { key: s.key.clone(), value: s.value.clone() }).collect();
     let request = ApplySettingsRequest { owner: owner.to_owned(), settings, dry_run };
     let reply = remote.agent().apply_settings(request).await;
-    let applied = reply.map_err(|s| remote.failed("TuneFailed", "writing TCP settings", &s))?.into_inner().settings;
+    let applied =
+        reply.map_err(|s| remote.failed("TuneFailed", "writing TCP settings", &s))?.into_inner().settings;
     Ok(plan
         .into_iter()
         .map(|planned| {
@@ -126,7 +127,9 @@ async fn apply(
 /// but the report does not claim what nobody read back.
 pub(crate) async fn restore(cluster: &Cluster, owner: &str, settings: &mut [TcpSetting], timeout: Duration) {
     let calls = cluster.remotes.iter().map(|remote| async move {
-        let call = async { remote.agent().restore_settings(RestoreSettingsRequest { owner: owner.to_owned() }).await };
+        let call = async {
+            remote.agent().restore_settings(RestoreSettingsRequest { owner: owner.to_owned() }).await
+        };
         let reply = tokio::time::timeout(timeout, call).await.ok()?.ok()?;
         Some((remote.name.clone(), reply.into_inner().settings))
     });

@@ -22,7 +22,7 @@ use gridcast_core::report::Report;
 
 use crate::args;
 use crate::failure::{Failure, OrFailed as _};
-use crate::local::write_atomically;
+use crate::whole;
 
 /// A report of 64 hosts is about 2 MB; what is much larger is no report.
 const MOST_BYTES: u64 = 256 << 20;
@@ -62,7 +62,7 @@ pub(crate) fn command(arguments: &args::Report) -> Result<(), Failure> {
 fn print(arguments: &args::Report, out: &mut dyn io::Write) -> Result<(), Failure> {
     let report = read(&arguments.file).map_err(|error| Failure::input(error.to_string()))?;
     if let Some(path) = &arguments.html {
-        let written = write_atomically(path, html::page(&report).as_bytes());
+        let written = whole::write(path, html::page(&report).as_bytes());
         written.or_failed("ReportNotWritten", format!("write {}", path.display()))?;
     }
     let text = match arguments.output {

@@ -1,7 +1,14 @@
 //! Runs the real program, as root, and looks whether it leaves anything.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::format_collect,
+    clippy::format_push_string,
+    reason = "a test"
+)]
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -54,7 +61,6 @@ pub struct Running {
 }
 
 /// What must be as before when all is over.
-#[derive(Debug, PartialEq, Eq)]
 struct Machine {
     interfaces: BTreeSet<String>,
     /// Values of `/proc/sys/net` that somebody might write.
@@ -84,7 +90,7 @@ impl Place {
             let size = format!("size={bytes}");
             mount(Some("tmpfs"), &state, Some("tmpfs"), MsFlags::empty(), Some(size.as_str())).unwrap();
         }
-        Self { before: Machine::look(), directory, _serial: serial }
+        Self { before: Machine::look(directory.path()), directory, _serial: serial }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -166,9 +172,11 @@ impl Place {
                 let read = |file: &str| fs::read(format!("/proc/{pid}/{file}")).ok();
                 let marked = read("environ")?.split(|b| *b == 0).any(|v| v == mark.as_bytes());
                 // The keeper of a node has no environment, but stands where the command was called.
-                let here = fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|p| p.starts_with(self.directory.path()));
+                let here = fs::read_link(format!("/proc/{pid}/cwd"))
+                    .is_ok_and(|p| p.starts_with(self.directory.path()));
                 let arguments = String::from_utf8_lossy(&read("cmdline")?).into_owned();
-                let arguments: Vec<String> = arguments.split_terminator('\0').map(ToOwned::to_owned).collect();
+                let arguments: Vec<String> =
+                    arguments.split_terminator('\0').map(ToOwned::to_owned).collect();
                 ((marked || here) && !arguments.is_empty()).then_some((pid, arguments))
             })
             .collect()
@@ -202,7 +210,8 @@ impl Place {
     pub fn fabric(&self) -> i32 {
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
-            let found = self.processes().into_iter().find(|(_, a)| a.get(1).is_some_and(|a| a == "__lab-fabric"));
+            let found =
+                self.processes().into_iter().find(|(_, a)| a.get(1).is_some_and(|a| a == "__lab-fabric"));
             match found {
                 Some((pid, _)) => return pid,
                 None => assert!(Instant::now() < deadline, "no fabric"),
@@ -215,9 +224,11 @@ impl Place {
     #[track_caller]
     pub fn nothing_left(&self) {
         self.no_process_left();
-        let runs = fs::read_dir(self.path("state/runs")).map(|d| d.flatten().map(|e| e.path()).collect::<Vec<_>>());
+        let runs =
+            fs::read_dir(self.path("state/runs")).map(|d| d.flatten().map(|e| e.path()).collect::<Vec<_>>());
         assert_eq!(runs.unwrap_or_default(), Vec::<PathBuf>::new(), "files are left");
-        let names = fs::read_dir(self.path("state")).map(|d| d.flatten().map(|e| e.file_name()).collect::<BTreeSet<_>>());
+        let names = fs::read_dir(self.path("state"))
+            .map(|d| d.flatten().map(|e| e.file_name()).collect::<BTreeSet<_>>());
         let known = ["reports".into(), "runs".into()].into();
         let names = names.unwrap_or_default();
         assert!(names.is_subset(&known), "{names:?}");
@@ -232,7 +243,13 @@ impl Place {
             std::thread::sleep(Duration::from_millis(10));
         }
         assert_eq!(self.processes(), [], "processes are left");
-        assert_eq!(Machine::look(), self.before);
+        let (now, before) = (Machine::look(self.directory.path()), &self.before);
+        assert_eq!(now.interfaces, before.interfaces);
+        assert_eq!(now.root, before.root, "entries of the machine's root");
+        assert_eq!(now.mounts, before.mounts);
+        for (key, value) in &now.settings {
+            assert_eq!(Some(value), before.settings.get(key), "{}", key.display());
+        }
     }
 }
 
@@ -247,19 +264,25 @@ impl Drop for Place {
 }
 
 impl Machine {
-    fn look() -> Self {
+    fn look(directory: &Path) -> Self {
         let names = |path: &str| {
-            fs::read_dir(path).unwrap().flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect()
+            fs::read_dir(path)
+                .unwrap()
+                .flatten()
+                .map(|e| e.file_name().to_string_lossy().into_owned())
+                .collect()
         };
         let tcp = fs::read_dir("/proc/sys/net/ipv4").unwrap().flatten().map(|e| e.path());
         let tcp = tcp.filter(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("tcp_")));
         let core = ["rmem_max", "wmem_max"].map(|n| Path::new("/proc/sys/net/core").join(n));
-        let settings = tcp.chain(core).filter_map(|p| Some((p.clone(), fs::read_to_string(p).ok()?))).collect();
+        let settings =
+            tcp.chain(core).filter_map(|p| Some((p.clone(), fs::read_to_string(p).ok()?))).collect();
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-        // Others may mount on this machine meanwhile; these paths are ours.
+        // Others may mount on this machine meanwhile; these places are ours.
         let ours = |line: &&str| {
             let at = line.split(' ').nth(4).unwrap_or_default();
-            at.contains("gridcast") || ["/data", "/scratch", "/dev/shm", "/etc/hosts"].contains(&at)
+            Path::new(at).starts_with(directory)
+                || ["/data", "/scratch", "/dev/shm", "/etc/hosts"].contains(&at)
         };
         Self {
             interfaces: names("/sys/class/net"),
@@ -370,7 +393,9 @@ pub fn kill_hard(pid: i32) {
 
 /// A manifest of the cluster `m`: groups as (name, replicas, slots), then `rest` of the spec, lines of YAML.
 pub fn manifest(groups: &[(&str, u32, u32)], rest: &str) -> String {
-    let mut text = "apiVersion: gridcast.io/v1alpha1\nkind: VirtualCluster\nmetadata: {name: m}\nspec:\n  groups:\n".to_owned();
+    let mut text =
+        "apiVersion: gridcast.io/v1alpha1\nkind: VirtualCluster\nmetadata: {name: m}\nspec:\n  groups:\n"
+            .to_owned();
     for (name, replicas, slots) in groups {
         text += &format!(
             "  - {{name: {name}, replicas: {replicas}, slots: {slots}, pod: {{spec: {{containers: [{{name: n, image: i}}]}}}}}}\n"
@@ -389,6 +414,7 @@ pub fn script(processes: u32, script: &str) -> String {
 
 /// One switch, with links of `mbps` to each of `hosts`.
 pub fn topology(hosts: &[&str], mbps: f64) -> String {
-    let links: String = hosts.iter().map(|h| format!("- {{a: {h}, b: s, mbps: {mbps}, delayMs: 0.1}}\n")).collect();
+    let links: String =
+        hosts.iter().map(|h| format!("- {{a: {h}, b: s, mbps: {mbps}, delayMs: 0.1}}\n")).collect();
     format!("hosts: [{}]\nswitches: [s]\nlinks:\n{links}", hosts.join(", "))
 }
