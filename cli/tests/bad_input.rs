@@ -18,6 +18,9 @@ use std::{
 
 use common::{Done, Place, Running};
 
+/// Makes something at a path.
+type Maker<'a> = &'a dyn Fn(&Path);
+
 /// What is wrong with it is said by each case.
 const GOOD: &str = "apiVersion: gridcast.io/v1alpha1
 kind: VirtualCluster
@@ -323,8 +326,7 @@ fn what_a_dataset_cannot_hold_is_named() {
         let (kind, mode) = (nix::sys::stat::SFlag::S_IFCHR, nix::sys::stat::Mode::S_IRUSR);
         nix::sys::stat::mknod(path, kind, mode, nix::sys::stat::makedev(1, 5)).unwrap();
     };
-    let makers: [(&str, &dyn Fn(&Path)); 3] =
-        [("a FIFO", &pipe), ("a socket", &socket), ("a device", &device)];
+    let makers: [(&str, Maker<'_>); 3] = [("a FIFO", &pipe), ("a socket", &socket), ("a device", &device)];
     for (what, make) in makers {
         make(&bad);
         run_refused(&place, &good, &[], &["spec.data[0].source", "ics/one/two/bad", what, "remove it"]);
@@ -554,12 +556,12 @@ fn mount_paths_may_be_the_private_directories_or_the_source() {
             "data:\n- {{name: a, mountPath: /data, source: {{node: {{path: {source}}}}}}}\n\
              - {{name: b, mountPath: /scratch, source: {{configMap: {{name: b}}}}}}\n\
              - {{name: c, mountPath: {source}, source: {{node: {{path: {source}}}}}}}\n\
-             run: {{processes: 2, workingDirectory: /data, command: [sh, -c, 'cat a /scratch/key {source}/loop/a; readlink loop; touch /scratch/x 2>/dev/null || echo no']}}\n"
+             run: {{processes: 2, workingDirectory: /data, command: [sh, -c, 'echo $(cat a /scratch/key {source}/loop/a; readlink loop; touch /scratch/x 2>/dev/null || echo no)']}}\n"
         ),
     ) + "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: b}\ndata: {key: k}\n";
     let done = place.run(&text, &["--volume", "unused=ics"]);
     assert_eq!(done.code(), 0, "{}", done.stderr);
-    assert_eq!(done.out().matches("aka.\nno\n").count(), 2, "{}", done.out());
+    assert_eq!(done.lines(), ["aka. no"; 2]);
     for note in [
         "dataset a takes the place of the nodes' own /data",
         "--volume unused is not used",

@@ -233,7 +233,7 @@ fn text(file: &Path, most: u64) -> Result<String, String> {
         return Err(format!("has more than {most} bytes; give a smaller file"));
     }
     String::from_utf8(bytes).map_err(|e| {
-        let line = e.as_bytes()[..e.utf8_error().valid_up_to()].iter().filter(|b| **b == b'\n').count() + 1;
+        let line = e.as_bytes()[..e.utf8_error().valid_up_to()].split(|b| *b == b'\n').count();
         format!("line {line} is no UTF-8 text; give a text file")
     })
 }

@@ -131,7 +131,7 @@ impl Origin {
                     Failure::Failed { reason, message } => {
                         Failure::failed(reason, format!("data {name}: {message}"))
                     }
-                    other => other,
+                    other @ Failure::Input(_) => other,
                 })?;
                 Ok(directory)
             }
@@ -156,7 +156,7 @@ async fn download(url: &reqwest::Url, path: &Path) -> Result<(), Failure> {
     };
     let response = reqwest::Client::builder()
         .connect_timeout(std::time::Duration::from_secs(10))
-        .read_timeout(std::time::Duration::from_secs(60))
+        .read_timeout(std::time::Duration::from_mins(1))
         .build()
         .map_err(|e| failed(&e))?
         .get(url.clone())

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, path::Path};
 
-use gridcast_core::broadcast::topology::{LimitedHost, Link, Topology};
+use gridcast_core::broadcast::topology::{Host, LimitedHost, Link, Topology};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -24,7 +24,7 @@ pub(super) fn topology(file: Option<&Path>, nodes: &[NodePlan]) -> Result<Topolo
     let refuse = |why: String| Failure::input(format!("--topology {}: {why}", file.display()));
     let topology = parse(&text(file, MOST_BYTES).map_err(refuse)?).map_err(refuse)?;
     topology.validate().map_err(|e| refuse(e.to_string()))?;
-    let declared: BTreeSet<&str> = topology.hosts.iter().map(|h| h.name()).collect();
+    let declared: BTreeSet<&str> = topology.hosts.iter().map(Host::name).collect();
     let wanted: BTreeSet<&str> = names.iter().map(String::as_str).collect();
     if let Some(unknown) = declared.difference(&wanted).next() {
         return Err(refuse(format!(
