@@ -78,6 +78,17 @@ fn a_cluster_stays_until_it_is_taken_down() {
 }
 
 #[test]
+fn of_two_clusters_of_one_name_one_comes_up() {
+    let place = Place::new();
+    let text = manifest(&TWO, "");
+    let both = [place.start_up(&text, &[]), place.start_up(&text, &[])];
+    let mut codes = both.map(|up| up.end().code());
+    codes.sort_unstable();
+    assert_eq!(codes, [0, 2]);
+    down(&place);
+}
+
+#[test]
 fn exec_carries_input_output_and_signals() {
     let place = Place::new();
     up(&place, &TWO);

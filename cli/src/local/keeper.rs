@@ -14,15 +14,9 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::{
-    args,
-    failure::{Failure, OrFailed as _},
-};
+use crate::failure::{Failure, OrFailed as _};
 
-use super::{
-    intake,
-    state::{Process, StateDir},
-};
+use super::state::Process;
 
 /// What the keeper says when all steps are done.
 pub(crate) const READY: &str = "ready";
@@ -33,11 +27,8 @@ const POLL: std::time::Duration = std::time::Duration::from_millis(5);
 static KEEPER: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::new(0);
 
 /// Starts a cluster and returns when it is ready.
-pub(crate) fn up(arguments: &args::Run) -> Result<ExitCode, Failure> {
+pub(crate) fn up() -> Result<ExitCode, Failure> {
     super::needs_root("local up")?;
-    // Wrong input is told by this command itself, before there is a keeper.
-    let intake = intake::read(arguments)?;
-    refuse_second(arguments, &intake.name)?;
     let mut keeper = Command::new("/proc/self/exe");
     keeper.args(["local", "keep"]).args(std::env::args_os().skip(3));
     // Nothing is written to its standard input: its end tells the keeper that this command died.
@@ -75,20 +66,6 @@ pub(crate) fn up(arguments: &args::Run) -> Result<ExitCode, Failure> {
         _ => status.code().and_then(|c| u8::try_from(c).ok()).unwrap_or(1),
     };
     Ok(ExitCode::from(code))
-}
-
-/// `exec` and `down` find a cluster by its name, so a name is used once.
-fn refuse_second(arguments: &args::Run, name: &str) -> Result<(), Failure> {
-    let state = StateDir::open(&arguments.state.state_dir)?;
-    let other = state.runs().into_iter().find(|run| {
-        run.alive && run.record.as_ref().is_some_and(|r| r.name == name && r.kind == super::state::Kind::Up)
-    });
-    match other {
-        Some(_) => Err(Failure::input(format!(
-            "metadata.name: a cluster {name} is up already; take it down with `gridcast local down --name {name}`, or choose another name"
-        ))),
-        None => Ok(()),
-    }
 }
 
 /// Ctrl-C and the like end the keeper, which undoes what it has done; this command waits for it.

@@ -36,7 +36,7 @@ use crate::{args, failure::Failure};
 pub(crate) fn command(command: args::Local) -> Result<ExitCode, Failure> {
     match command {
         args::Local::Run(arguments) => runtime()?.block_on(session::run(arguments)),
-        args::Local::Up(arguments) => keeper::up(&arguments),
+        args::Local::Up(_) => keeper::up(),
         args::Local::Keep(arguments) => runtime()?.block_on(session::keep(arguments)),
         args::Local::Exec(arguments) => {
             let runtime = runtime()?;

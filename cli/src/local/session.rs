@@ -53,17 +53,23 @@ pub(crate) async fn keep(arguments: args::Run) -> Result<ExitCode, Failure> {
     let ending = session
         .go(async || tokio::select! { () = interrupts.next() => (), () = keeper::starter_gone() => () })
         .await;
-    session.report(&ending)?;
+    let reported = session.report(&ending);
     if ending.outcome != Outcome::Complete {
-        return Ok(exit_code(&ending));
+        return reported.map(|()| exit_code(&ending));
     }
-    session.write_record(true)?;
-    session.say_up();
-    keeper::detach(&session.run.path.join("log/keeper.log"))?;
-    session.until_down(&mut interrupts).await;
+    let detached = match reported.and_then(|()| session.write_record(true)) {
+        Ok(()) => {
+            session.say_up();
+            keeper::detach(&session.run.path.join("log/keeper.log"))
+        }
+        Err(error) => Err(error),
+    };
+    if detached.is_ok() {
+        session.until_down(&mut interrupts).await;
+    }
     let released = session.release().await;
     session.finish()?;
-    released.map(|()| ExitCode::SUCCESS)
+    detached.and(released).map(|()| ExitCode::SUCCESS)
 }
 
 fn exit_code(ending: &Ending) -> ExitCode {
@@ -101,9 +107,20 @@ impl Session {
         // From here on Ctrl-C means to undo; before, there is nothing to undo and it just ends the command.
         let interrupts = Interrupts::listen()?;
         let state = StateDir::open(&arguments.state.state_dir)?;
-        let stale = state.clean(false)?;
-        if !stale.is_empty() {
-            clock.say("clean", &format!("removed what was left of {}", stale.join(" ")));
+        match state.clean(false) {
+            Ok(stale) if stale.is_empty() => {}
+            Ok(stale) => clock.say("clean", &format!("removed what was left of {}", stale.join(" "))),
+            // What others left does not hold this run up.
+            Err(error) => clock.warn(&error.to_string()),
+        }
+        let _exclusive = state.exclusive()?;
+        if kind == Kind::Up && state.is_up(&intake.name) {
+            // `exec` and `down` find a cluster by its name.
+            let name = &intake.name;
+            return Err(Failure::input(format!(
+                "metadata.name: a cluster {name} is up already; take it down with `gridcast local down --name \
+                 {name}`, or choose another name"
+            )));
         }
         let run = state.create().map_err(Failure::nothing_made)?;
         let wanted = Wanted {

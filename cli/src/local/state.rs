@@ -152,6 +152,22 @@ impl StateDir {
         self.0.join("reports").join(format!("{name}-{id}.json"))
     }
 
+    /// Waits until nobody else holds this, and holds it: names are looked for and taken in one go.
+    pub(crate) fn exclusive(&self) -> Result<Flock<File>, Failure> {
+        let runs = self.0.join("runs");
+        let wrong = |e: &dyn std::fmt::Display| {
+            Failure::input(format!("--state-dir: cannot lock {}: {e}", runs.display()))
+        };
+        let directory = File::open(&runs).map_err(|e| wrong(&e))?;
+        Flock::lock(directory, FlockArg::LockExclusive).map_err(|(_, e)| wrong(&e))
+    }
+
+    /// Whether a cluster of this name is up, or on its way.
+    pub(crate) fn is_up(&self, name: &str) -> bool {
+        let up = |record: &Record| record.name == name && record.kind == Kind::Up;
+        self.runs().iter().any(|run| run.alive && run.record.as_ref().is_some_and(up))
+    }
+
     /// Makes a run and takes its lock.
     pub(crate) fn create(&self) -> Result<OwnedRun, Failure> {
         // A cleaner that sees the new directory before its lock is held may remove it: then a new one is made.
