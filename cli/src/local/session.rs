@@ -1,13 +1,12 @@
 //! Goes through the steps of a run, by core's lifecycle, and undoes everything at the end, however it ends.
 
-use std::{
-    process::ExitCode,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+mod account;
+
+use std::{process::ExitCode, time::Duration};
 
 use gridcast_core::{
     lifecycle::{self, Ending, Next, Step, Wanted},
-    report::{Dataset, Network, Outcome, Report, Run, TcpSetting},
+    report::{Dataset, Network, Outcome, TcpSetting},
 };
 use gridcast_crds::virtual_cluster::TcpMode;
 use tokio::sync::mpsc;
@@ -15,7 +14,6 @@ use tokio::sync::mpsc;
 use crate::{
     args,
     failure::{Failure, OrFailed as _},
-    record, report,
 };
 
 use super::{
@@ -29,7 +27,7 @@ use super::{
     progress::Progress,
     provision::{self, Tools},
     stage,
-    state::{Kind, OwnedRun, Record, StateDir},
+    state::{Kind, OwnedRun, StateDir},
     tune,
 };
 
@@ -333,94 +331,9 @@ impl Session {
         }
     }
 
-    /// What other commands know of this run.
-    fn write_record(&self, ready: bool) -> Result<(), Failure> {
-        let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
-        self.run.record(&Record {
-            id: self.run.id.clone(),
-            name: self.intake.name.clone(),
-            kind: self.kind,
-            created: created.saturating_sub(self.clock.now() as u64),
-            owner: keeper::me(),
-            ready,
-            lost: self.lost.clone(),
-            nodes: self.cluster.as_ref().map(|c| c.records.clone()).unwrap_or_default(),
-            processes: self.cluster.as_ref().map(Cluster::processes).unwrap_or_default(),
-            environment: launch::environment(&self.intake),
-            directory: self.intake.directory.clone(),
-        })
-    }
-
-    /// Writes the report, prints the table, and removes the run's files unless the cluster stays.
-    fn report(&mut self, ending: &Ending) -> Result<(), Failure> {
-        let report = Report {
-            outcome: ending.outcome,
-            reason: ending.reason.clone(),
-            message: ending.message.clone(),
-            exit_code: ending.exit_code,
-            name: self.intake.name.clone(),
-            timeline: self.progress.timeline.clone(),
-            network: self.network.clone(),
-            tcp: self.tcp.clone(),
-            data: (!self.data.is_empty()).then(|| self.data.clone()),
-            run: self.progress.exit_code.map(|exit_code| Run {
-                exit_code,
-                placement: self.launched.as_ref().map(|l| l.placement.clone()).unwrap_or_default(),
-            }),
-        };
-        let path = self
-            .arguments
-            .report
-            .clone()
-            .unwrap_or_else(|| self.state.report(&self.intake.name, &self.run.id));
-        let written = record::write(&report, &path);
-        if !self.arguments.quiet {
-            Progress::show(&report::table(&report));
-        }
-        match &written {
-            Ok(()) => self.clock.say("report", &format!("{}", path.display())),
-            Err(error) => self.clock.warn(&error.to_string()),
-        }
-        if ending.outcome != Outcome::Complete {
-            Progress::show(&format!("gridcast: {}: {}\n", ending.reason, ending.message));
-        }
-        if ending.outcome != Outcome::Complete || self.wanted.release {
-            self.finish()?;
-        }
-        written
-    }
-
     /// Removes the run's files, or marks them as kept.
     fn finish(&mut self) -> Result<(), Failure> {
         self.run.finish(self.arguments.keep)
-    }
-
-    fn say_begin(&self) {
-        let (nodes, data) = (self.intake.nodes.len(), self.intake.data.len());
-        let plural = |n: usize, word: &str| format!("{n} {word}{}", if n == 1 { "" } else { "s" });
-        self.clock.say(
-            "create",
-            &format!(
-                "{} ({}): {}, {}",
-                self.intake.name,
-                self.run.id,
-                plural(nodes, "node"),
-                plural(data, "dataset")
-            ),
-        );
-        for note in &self.intake.notes {
-            self.clock.say("create", note);
-        }
-    }
-
-    fn say_up(&self) {
-        let first = &self.intake.nodes[0].name;
-        let processes: u32 = self.intake.nodes.iter().map(|n| n.slots).sum();
-        self.clock.say(
-            "up",
-            &format!("try: gridcast local exec {first} -- {} -np {processes} PROGRAM", intake::MPIRUN),
-        );
-        self.clock.say("up", &format!("end it with: gridcast local down --name {}", self.intake.name));
     }
 }
 
