@@ -137,6 +137,7 @@ impl StateDir {
         make(path, 0o755)
             .and_then(|()| make(&path.join("runs"), 0o711))
             .and_then(|()| make(&path.join("reports"), 0o755))
+            .inspect(|()| spread(&path.join("runs")))
             .and_then(|()| path.canonicalize())
             .map(Self)
             .map_err(|e| {
@@ -276,6 +277,22 @@ impl Ownership {
             }
             Err(_) => Self::Owned,
         }
+    }
+}
+
+/// Asks the file system to put each run into a region of its own (`chattr +T`; ext4 and its kin, ignored elsewhere).
+///
+/// A run is several disks' worth of files that are made and removed together. Without this, ext4 looks for free inodes
+/// where the run before had its own, and without a journal it will not take one that was freed in the last minutes: it
+/// walks past them all, for every file (Linux, `fs/ext4/ialloc.c`, `recently_deleted`). Staging 2,000 small files to
+/// four nodes took 1.5 s longer in each run that followed another.
+fn spread(directory: &Path) {
+    use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
+    let Ok(directory) = File::open(directory) else { return };
+    if let Ok(flags) = ioctl_getflags(&directory)
+        && !flags.contains(IFlags::TOPDIR)
+    {
+        let _ = ioctl_setflags(&directory, flags | IFlags::TOPDIR);
     }
 }
 
