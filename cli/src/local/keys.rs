@@ -27,16 +27,19 @@ pub(crate) fn write(directory: &Path, names: &[&str]) -> Result<(), Failure> {
     authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     authority.distinguished_name.push(DnType::CommonName, "gridcast run");
     let key = KeyPair::generate().or_failed("KeysFailed", "make the run's key")?;
-    let authority = CertifiedIssuer::self_signed(authority, key).or_failed("KeysFailed", "sign the run's authority")?;
+    let authority =
+        CertifiedIssuer::self_signed(authority, key).or_failed("KeysFailed", "sign the run's authority")?;
     for name in names {
         let mut params =
             CertificateParams::new([(*name).to_owned()]).or_failed("KeysFailed", format!("name {name}"))?;
         params.distinguished_name.push(DnType::CommonName, *name);
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        params.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         let key = KeyPair::generate().or_failed("KeysFailed", format!("make the key of {name}"))?;
-        let certificate =
-            params.signed_by(&key, &authority).or_failed("KeysFailed", format!("sign the certificate of {name}"))?;
+        let certificate = params
+            .signed_by(&key, &authority)
+            .or_failed("KeysFailed", format!("sign the certificate of {name}"))?;
         let place = directory.join(name);
         fs::DirBuilder::new()
             .recursive(true)

@@ -46,7 +46,9 @@ pub(crate) fn command(command: args::Local) -> Result<ExitCode, Failure> {
             outcome
         }
         args::Local::Ps(state) => clusters::ps(&state).map(|()| ExitCode::SUCCESS),
-        args::Local::Down { name, state } => clusters::down(name.as_deref(), &state).map(|()| ExitCode::SUCCESS),
+        args::Local::Down { name, state } => {
+            clusters::down(name.as_deref(), &state).map(|()| ExitCode::SUCCESS)
+        }
         args::Local::Clean(state) => clusters::clean(&state).map(|()| ExitCode::SUCCESS),
     }
 }
@@ -65,5 +67,7 @@ fn needs_root(command: &str) -> Result<(), Failure> {
         return Ok(());
     }
     let again = args::with_sudo(std::env::args_os(), std::env::current_exe().ok().as_deref());
-    Err(Failure::input(format!("`{command}` makes or enters network namespaces and needs root; use: {again}")))
+    Err(Failure::input(format!(
+        "`{command}` makes or enters network namespaces and needs root; use: {again}"
+    )))
 }
