@@ -257,6 +257,8 @@ pub(crate) fn control_endpoint(identity: &Identity, peer: &v1::Peer) -> Result<E
     Ok(endpoint
         .http2_keep_alive_interval(Duration::from_secs(3))
         .keep_alive_timeout(Duration::from_secs(7))
+        // hyper takes a connection for idle whose client was dropped, even while a call's answers still come.
+        .keep_alive_while_idle(true)
         .connect_timeout(Duration::from_secs(5)))
 }
 

@@ -59,6 +59,7 @@ mod inbound;
 mod intake;
 mod ledger;
 mod member;
+mod memory;
 mod merge;
 mod order;
 mod origin;

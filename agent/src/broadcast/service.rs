@@ -15,7 +15,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::counters::Counters;
 use super::failure::Failure;
 use super::member::Member;
-use super::{collect, coordinator, member};
+use super::{collect, coordinator, member, memory};
 use crate::tls::Identity;
 
 /// A parent may call before the coordinator did: it waits this long.
@@ -158,7 +158,11 @@ impl Broadcasts for Service {
         request: Request<v1::StartBroadcastRequest>,
     ) -> Result<Response<Self::StartStream>, Status> {
         let (events, stream) = mpsc::channel(QUEUE_EVENTS);
-        tokio::spawn(coordinator::run(self.node.clone(), request.into_inner(), events));
+        let broadcast = coordinator::run(self.node.clone(), request.into_inner(), events);
+        tokio::spawn(async {
+            broadcast.await;
+            memory::give_back().await;
+        });
         Ok(Response::new(ReceiverStream::new(stream)))
     }
 
@@ -182,7 +186,11 @@ impl Relay for Service {
         request: Request<v1::FollowRequest>,
     ) -> Result<Response<Self::FollowStream>, Status> {
         let (events, stream) = mpsc::channel(QUEUE_EVENTS);
-        tokio::spawn(member::run(self.node.clone(), request.into_inner(), events));
+        let broadcast = member::run(self.node.clone(), request.into_inner(), events);
+        tokio::spawn(async {
+            broadcast.await;
+            memory::give_back().await;
+        });
         Ok(Response::new(ReceiverStream::new(stream)))
     }
 

@@ -12,7 +12,7 @@ use gridcast_proto::v1::push_message::Message;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use super::cluster::{Cluster, wait_until};
-use super::proxy::Proxy;
+use super::proxy::{Proxy, Wire};
 use super::tree::{describe, make_all, noise};
 
 fn large(cluster: &Cluster, mebibytes: usize) {
@@ -153,6 +153,26 @@ fn the_agent_that_died_is_named_and_the_others_clean_up() {
     kept.plan = Some(super::cluster::plan(&["s>b>c"]));
     cluster.start(kept).finished();
     assert_eq!(describe(&cluster.path("c", "/data/ics")), describe(&cluster.path("s", "/source")));
+}
+
+/// Nothing tells of it but silence: ten seconds until the coordinator asks in vain, twenty-five until the member does.
+#[test]
+fn a_member_that_falls_silent_is_named_and_not_those_that_hang_on_it() {
+    let cluster = Cluster::new(&["s", "a", "b"]);
+    large(&cluster, 64);
+    let mut request = cluster.request(&["s>a>b"]);
+    let wire = Wire::new(&cluster, "a");
+    wire.stand_in(&mut request.members, "a");
+    let proxy = Proxy::new(&cluster, "b", 1 << 20, |_| {});
+    proxy.stand_in(&mut request.members);
+    let mut events = cluster.start(request);
+    events.until(|event| matches!(event, Event::Progress(_)).then_some(()));
+    wait_until("b has begun", || proxy.gate.passed() > 0);
+    wire.cut();
+    let failed = events.failed();
+    assert_eq!((failed.node.as_str(), failed.reason.as_str()), ("a", "AgentLost"), "{failed:?}");
+    assert!(!failed.message.contains("lost it"), "the coordinator itself noticed: {failed:?}");
+    assert_nothing_published(&cluster, &["a", "b"]);
 }
 
 #[test]

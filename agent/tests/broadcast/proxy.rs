@@ -135,3 +135,52 @@ impl Relay for Front {
         RelayClient::new(channel).fetch(request.into_inner()).await
     }
 }
+
+/// Stands in front of one member as a wire that can be cut without either side noticing: no FIN, no reset.
+pub(crate) struct Wire {
+    port: u32,
+    cut: watch::Sender<bool>,
+    runtime: Option<Runtime>,
+}
+
+impl Wire {
+    pub(crate) fn new(cluster: &Cluster, name: &str) -> Self {
+        let address = format!("127.0.0.1:{}", cluster.node(name).peer.port);
+        let cut = watch::Sender::new(false);
+        let runtime = runtime();
+        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
+        let port = u32::from(listener.local_addr().unwrap().port());
+        let state = cut.subscribe();
+        runtime.spawn(async move {
+            while let Ok((mut near, _)) = listener.accept().await {
+                let (address, mut state) = (address.clone(), state.clone());
+                tokio::spawn(async move {
+                    let mut far = tokio::net::TcpStream::connect(address).await.unwrap();
+                    tokio::select! {
+                        _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
+                        _ = state.wait_for(|cut| *cut) => {}
+                    }
+                    if *state.borrow() {
+                        // Both connections stay open until the test ends.
+                        std::future::pending::<()>().await;
+                    }
+                });
+            }
+        });
+        Self { port, cut, runtime: Some(runtime) }
+    }
+
+    pub(crate) fn stand_in(&self, members: &mut [Peer], name: &str) {
+        members.iter_mut().find(|peer| peer.name == name).unwrap().port = self.port;
+    }
+
+    pub(crate) fn cut(&self) {
+        self.cut.send_replace(true);
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.runtime.take().unwrap().shutdown_background();
+    }
+}
