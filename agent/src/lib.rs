@@ -7,10 +7,12 @@
 //! - [`probe`]: how fast and how steady is the way to a peer?
 //! - [`tune`]: which kernel settings of this node does a run change, and how are they put back?
 //! - [`broadcast`]: how does a dataset travel from one node to all others?
+//! - [`memory`]: how does an agent stay small beside the program that it works for?
 //! - [`starter`]: what runs inside a node on behalf of its cluster?
 
 pub mod broadcast;
 mod facts;
+pub mod memory;
 pub mod probe;
 mod service;
 pub mod starter;

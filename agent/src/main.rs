@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use clap::Parser;
@@ -37,12 +38,18 @@ struct Arguments {
 }
 
 fn main() -> anyhow::Result<()> {
+    gridcast_agent::memory::share_heaps();
     let Arguments { name, listen, keys, state, probe_port, log } = Arguments::parse();
     tracing_subscriber::fmt().with_env_filter(log).with_writer(std::io::stderr).with_ansi(false).init();
     rustls::crypto::aws_lc_rs::default_provider()
         .install_default()
         .map_err(|_| anyhow!("a crypto provider was installed before aws-lc-rs"))?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(WORKERS)
+        // Threads for files and probes go soon after their work; ten seconds is tokio's own choice.
+        .thread_keep_alive(Duration::from_secs(1))
+        .enable_all()
+        .build()?;
     let outcome = runtime.block_on(async {
         let mut term = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
         let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;

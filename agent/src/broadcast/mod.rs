@@ -59,7 +59,6 @@ mod inbound;
 mod intake;
 mod ledger;
 mod member;
-mod memory;
 mod merge;
 mod order;
 mod origin;

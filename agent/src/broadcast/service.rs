@@ -15,7 +15,8 @@ use tonic::{Request, Response, Status, Streaming};
 use super::counters::Counters;
 use super::failure::Failure;
 use super::member::Member;
-use super::{collect, coordinator, member, memory};
+use super::{collect, coordinator, member};
+use crate::memory;
 use crate::tls::Identity;
 
 /// A parent may call before the coordinator did: it waits this long.

@@ -133,7 +133,8 @@ async fn carry(
             Some(Event::Failed(failed)) => {
                 return Err(Failure::failed(
                     failed.reason,
-                    format!("data {}: {}: {}", data.name, failed.node, failed.message),
+                    // The message begins with the node.
+                    format!("data {}: {}", data.name, failed.message),
                 ));
             }
             Some(event) => arrivals.note(data, event, progress),
