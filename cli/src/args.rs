@@ -32,7 +32,7 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct Report {
-    /// report.json
+    /// The report, as `local run` wrote it
     pub(crate) file: PathBuf,
     /// Write one self-contained page here
     #[arg(long, value_name = "OUT.html")]
@@ -58,11 +58,11 @@ pub(crate) enum Local {
     Up(Run),
     /// List the clusters that exist
     Ps(State),
-    /// Run a command on a node, with the launcher's environment; returns the command's exit code
+    /// Run a command on a node, with your environment and the launcher's; returns the command's exit code
     Exec(Exec),
     /// End a cluster that `up` made
     Down {
-        /// The cluster; not needed when there is one
+        /// The cluster, a name or an id of `ps`; not needed when there is one
         #[arg(long)]
         name: Option<String>,
         #[command(flatten)]
@@ -92,13 +92,13 @@ pub(crate) struct Run {
     pub(crate) topology: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) state: State,
-    /// Where the report goes. Default: STATE-DIR/reports/NAME-ID.json
+    /// Where the report goes, and beside it the matrices as CSV. Default: STATE-DIR/reports/NAME-ID.json
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
     /// The directory that stands for the PersistentVolumeClaim NAME, as a source or for results; may be repeated
     #[arg(long, value_name = "NAME=DIR", value_parser = volume)]
     pub(crate) volume: Vec<(String, PathBuf)>,
-    /// Keep the nodes' files in the state directory after the end
+    /// Keep the nodes' files in the state directory after the end, until `clean`
     #[arg(long)]
     pub(crate) keep: bool,
     /// No progress, no table: warnings, errors and the program's output only
@@ -108,7 +108,7 @@ pub(crate) struct Run {
 
 #[derive(Debug, Args)]
 pub(crate) struct Exec {
-    /// The cluster; not needed when there is one
+    /// The cluster, a name or an id of `ps`; not needed when there is one
     #[arg(long)]
     pub(crate) name: Option<String>,
     #[command(flatten)]
