@@ -98,7 +98,7 @@ async fn prepare(
     let known = &origin.dataset;
     tracing::debug!(id = order.request.id, elapsed = ?started.elapsed(), "scanned and connected");
     let opened = v1::Opened {
-        size_bytes: known.layout.size_bytes(),
+        size_bytes: origin.distinct_bytes(),
         files: dataset::files(&known.entries),
         entries: known.entries.len() as u64,
     };

@@ -23,6 +23,7 @@ pub(crate) struct Origin {
     directory: OwnedFd,
     label: PathBuf,
     stamps: Vec<Stamp>,
+    distinct_bytes: u64,
     read_bytes: AtomicU64,
 }
 
@@ -76,15 +77,20 @@ impl OpenFile {
 impl Origin {
     /// Cuts what was scanned.
     pub(crate) fn new(scan: Scan, chunk_bytes: u32) -> Self {
-        let Scan { directory, label, entries, stamps, single_file: _ } = scan;
+        let Scan { directory, label, entries, stamps, single_file: _, distinct_bytes } = scan;
         let dataset = Arc::new(Dataset::new(entries, chunk_bytes));
-        Self { dataset, directory, label, stamps, read_bytes: AtomicU64::new(0) }
+        Self { dataset, directory, label, stamps, distinct_bytes, read_bytes: AtomicU64::new(0) }
     }
 
     /// The scanned directory read as `dataset`, whose entries have the same paths.
     pub(crate) fn with_dataset(scan: Scan, dataset: Arc<Dataset>) -> Self {
-        let Scan { directory, label, entries: _, stamps, single_file: _ } = scan;
-        Self { dataset, directory, label, stamps, read_bytes: AtomicU64::new(0) }
+        let Scan { directory, label, entries: _, stamps, single_file: _, distinct_bytes } = scan;
+        Self { dataset, directory, label, stamps, distinct_bytes, read_bytes: AtomicU64::new(0) }
+    }
+
+    /// Bytes outside holes, a hard-linked file once: the size to report. What travels is that of the layout.
+    pub(crate) fn distinct_bytes(&self) -> u64 {
+        self.distinct_bytes
     }
 
     /// Bytes read so far.

@@ -1,5 +1,6 @@
 //! What is in a directory: entries of a dataset, with the stamps that tell whether a file changed since.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -55,6 +56,8 @@ pub(crate) struct Scan {
     pub(crate) stamps: Vec<Stamp>,
     /// Whether the path is a file.
     pub(crate) single_file: bool,
+    /// Bytes outside holes, a hard-linked file once. All names of one are sent, so what travels can be more.
+    pub(crate) distinct_bytes: u64,
 }
 
 /// Scans `path`. A symlink given as `path` itself is followed; none inside is.
@@ -87,11 +90,14 @@ struct Scanner {
     label: PathBuf,
     found: Vec<(Entry, Stamp)>,
     extents: u64,
+    distinct_bytes: u64,
+    /// Device and inode of the files met that have several names, at most one for each entry.
+    linked: HashSet<(u64, u64)>,
 }
 
 impl Scanner {
     fn new(directory: OwnedFd, label: PathBuf) -> Self {
-        Self { directory, label, found: Vec::new(), extents: 0 }
+        Self { directory, label, found: Vec::new(), extents: 0, distinct_bytes: 0, linked: HashSet::new() }
     }
 
     fn tree(mut self) -> Result<Scan, Failure> {
@@ -127,14 +133,15 @@ impl Scanner {
         self.done(true)
     }
 
-    fn done(mut self, single_file: bool) -> Result<Scan, Failure> {
-        self.found.sort_by(|(a, _), (b, _)| a.cmp_path(b));
-        let (entries, stamps): (Vec<_>, Vec<_>) = self.found.into_iter().unzip();
+    fn done(self, single_file: bool) -> Result<Scan, Failure> {
+        let Self { directory, label, mut found, distinct_bytes, .. } = self;
+        found.sort_by(|(a, _), (b, _)| a.cmp_path(b));
+        let (entries, stamps): (Vec<_>, Vec<_>) = found.into_iter().unzip();
         let mut admission = Admission::new();
         for entry in &entries {
             admission.admit(entry).map_err(|error| Failure::DatasetInvalid { detail: error.to_string() })?;
         }
-        Ok(Scan { directory: self.directory, label: self.label, entries, stamps, single_file })
+        Ok(Scan { directory, label, entries, stamps, single_file, distinct_bytes })
     }
 
     fn names(&self, path: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
@@ -170,7 +177,13 @@ impl Scanner {
             other => return Err(self.unsupported(&path, other)),
         };
         let is_directory = kind == EntryKind::Directory;
-        self.found.push((entry(path, kind, &stat), Stamp::of(&stat)));
+        let entry = entry(path, kind, &stat);
+        let is_first_name =
+            stat.st_nlink < 2 || is_directory || self.linked.insert((stat.st_dev, stat.st_ino));
+        if is_first_name {
+            self.distinct_bytes = self.distinct_bytes.saturating_add(entry.data_bytes());
+        }
+        self.found.push((entry, Stamp::of(&stat)));
         Ok(is_directory)
     }
 

@@ -245,7 +245,7 @@ impl Transfer {
         let digest = super::wire::hash(&sealed.digest).map_err(|failure| self.fault(&failure))?;
         Ok(v1::Finished {
             digest: digest.to_hex().to_string(),
-            size_bytes: known.layout.size_bytes(),
+            size_bytes: self.origin.distinct_bytes(),
             files: dataset::files(&known.entries),
             source_bytes_read: self.origin.read_bytes(),
             seconds,

@@ -113,6 +113,37 @@ fn a_single_file_arrives_in_a_directory_and_an_empty_directory_stays_empty() {
     assert_eq!(describe(&cluster.path("a", "/data/new/nothing")).len(), 1);
 }
 
+#[test]
+fn a_hard_linked_file_counts_once_and_arrives_under_each_of_its_names() {
+    let cluster = Cluster::new(&["s", "a"]);
+    let source = cluster.path("s", "/source");
+    fs::create_dir_all(source.join("below")).unwrap();
+    fs::write(source.join("first"), noise(4, 100_000)).unwrap();
+    fs::hard_link(source.join("first"), source.join("second")).unwrap();
+    fs::hard_link(source.join("first"), source.join("below/third")).unwrap();
+    // The same bytes, but not the same file; and one whose other name is not part of the dataset.
+    fs::write(source.join("equal"), noise(4, 100_000)).unwrap();
+    fs::write(cluster.path("s", "/outside"), "12345").unwrap();
+    fs::hard_link(cluster.path("s", "/outside"), source.join("inside")).unwrap();
+    let mut request = cluster.request(&["s>a"]);
+    request.store_at_source = true;
+    let events = cluster.start(request).rest();
+    let Event::Opened(opened) = &events[0] else { panic!("{events:?}") };
+    assert_eq!((opened.files, opened.size_bytes), (5, 200_005));
+    let Some(Event::Finished(finished)) = events.last() else { panic!("{events:?}") };
+    assert_eq!((finished.files, finished.size_bytes), (5, 200_005));
+    // All that travels is read and received: each name.
+    assert_eq!(finished.source_bytes_read, 400_005);
+    for name in ["s", "a"] {
+        let received = |event: &Event| match event {
+            Event::Published(published) if published.node == name => Some(published.bytes_received),
+            _ => None,
+        };
+        assert_eq!(events.iter().find_map(received), Some(400_005), "{name}");
+        assert_eq!(describe(&cluster.path(name, "/data/ics")), describe(&source), "{name}");
+    }
+}
+
 /// The last node of the chain stands still until those before it have everything: they can only have it if nobody waits.
 #[test]
 fn a_child_that_stands_still_holds_up_nobody_before_it() {
