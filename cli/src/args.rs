@@ -7,6 +7,9 @@ use std::{
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+/// Where runs live unless the user says otherwise.
+pub(crate) const STATE_DIR: &str = "/var/lib/gridcast";
+
 /// Virtual clusters with built-in broadcast: measured, tuned, staged, running.
 #[derive(Debug, Parser)]
 #[command(name = "gridcast", version, max_term_width = 100, propagate_version = true)]
@@ -78,7 +81,7 @@ pub(crate) enum Local {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct State {
     /// Where runs live, and all that nodes write
-    #[arg(long, value_name = "DIR", default_value = "/var/lib/gridcast")]
+    #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
     pub(crate) state_dir: PathBuf,
 }
 

@@ -44,8 +44,8 @@ pub(crate) struct Cluster {
     /// What each agent said of its host, in the order of nodes.
     pub(crate) facts: Vec<DescribeReply>,
     pub(crate) records: Vec<NodeRecord>,
-    /// Paths of the datasets' origins in the first node.
-    pub(crate) origins: Vec<PathBuf>,
+    /// Each dataset's origin: its path on this machine, and in the first node.
+    pub(crate) origins: Vec<(PathBuf, PathBuf)>,
     pub(super) agents: Vec<Child>,
     pub(super) nodes: Vec<Node>,
     pub(super) fabric: Fabric,
@@ -159,13 +159,11 @@ impl Drop for Cluster {
     }
 }
 
-/// The last thing that a log says, as the end of a sentence.
+/// The last complaint of a log, as the end of a sentence: what a process said of its daily work does not explain its end.
 fn last_line(path: &Path) -> String {
     let text = fs::read_to_string(path).unwrap_or_default();
-    text.lines()
-        .rfind(|l| !l.trim().is_empty())
-        .map(|l| format!("; it said: {}", l.trim()))
-        .unwrap_or_default()
+    let complains = |line: &&str| ["ERROR", "panicked", "rror:"].iter().any(|word| line.contains(word));
+    text.lines().rfind(complains).map(|l| format!("; it said: {}", l.trim())).unwrap_or_default()
 }
 
 /// Asks again while the server is not there yet, up to [`READY_TIMEOUT`].

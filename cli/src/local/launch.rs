@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     io,
+    time::Duration,
 };
 
 use gridcast_core::{
@@ -26,11 +27,16 @@ use super::{
 /// What is kept of the end of standard error, to find the rank that failed.
 const TAIL_BYTES: usize = 64 << 10;
 
+/// A node that does not answer does not hold up the end.
+const CUT_SHORT_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// What a launch came to.
 #[derive(Debug)]
 pub(crate) struct Launched {
-    /// 128 + signal where a signal ended it.
+    /// 128 + signal where a signal ended it, be it ours.
     pub(crate) exit_code: i32,
+    /// By itself, rather than stopped by this command.
+    pub(crate) ended: bool,
     pub(crate) placement: Vec<PlacedRanks>,
     /// Seconds from the start of the run.
     pub(crate) first_rank: Option<f64>,
@@ -114,7 +120,7 @@ pub(crate) async fn launch(
             format!("{}: {MPIRUN} was killed by signal {signal}", first.name),
         )),
     };
-    Ok(Launched { exit_code, placement, first_rank, problem })
+    Ok(Launched { exit_code, ended: true, placement, first_rank, problem })
 }
 
 /// Why the program did not end well.
@@ -169,6 +175,39 @@ async fn observe(cluster: &Cluster, id: &str) -> Result<Vec<(String, Vec<wire::O
         Ok::<_, Failure>((remote.name.clone(), reply.into_inner().ranks))
     });
     futures::future::try_join_all(asks).await
+}
+
+/// What is known of a launch that ended before its program did: by a loss, the deadline or the user. None where no rank
+/// was seen.
+pub(crate) async fn cut_short(cluster: &Cluster, id: &str, progress: &Progress) -> Option<Launched> {
+    let asks = cluster.remotes.iter().map(|remote| async move {
+        let call = async { remote.starter().ranks(RanksRequest { launch: id.to_owned() }).await };
+        let reply = tokio::time::timeout(CUT_SHORT_TIMEOUT, call).await.ok()?.ok()?;
+        Some((remote.name.clone(), reply.into_inner().ranks))
+    });
+    let seen: Vec<_> = futures::future::join_all(asks).await.into_iter().flatten().collect();
+    let first_rank = first_rank(&seen, progress)?;
+    let placed = seen.into_iter().filter(|(_, ranks)| !ranks.is_empty()).map(|(host, ranks)| {
+        let mut ranks: Vec<u32> = ranks.iter().map(|r| r.rank).collect();
+        ranks.sort_unstable();
+        ranks.dedup();
+        PlacedRanks { host, ranks }
+    });
+    let exit_code = 128 + libc::SIGTERM;
+    Some(Launched {
+        exit_code,
+        ended: false,
+        placement: placed.collect(),
+        first_rank: Some(first_rank),
+        problem: None,
+    })
+}
+
+/// When the first rank reported, in seconds from the start of the run.
+fn first_rank(observed: &[(String, Vec<wire::ObservedRank>)], progress: &Progress) -> Option<f64> {
+    let now = progress.now();
+    let ages = observed.iter().flat_map(|(_, ranks)| ranks).map(|r| r.age_micros as f64 / 1e6);
+    ages.max_by(f64::total_cmp).map(|age| now - age)
 }
 
 /// Passes the program's output on, with the rank's host in front where that was asked for.

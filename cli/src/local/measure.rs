@@ -1,8 +1,13 @@
-//! Probes every ordered pair of nodes: TCP bandwidth first, then UDP ping-pong at a pace that the links can carry.
+//! Probes every ordered pair of nodes: small UDP ping-pong first, then TCP bandwidth for as long as the round trip asks,
+//! then large ping-pong at a pace that the links carry.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use gridcast_core::{
+    broadcast::topology::{Graph, Topology},
     network::{self, Matrix, PingStatistics},
     report::{Network, PairRtt},
 };
@@ -13,9 +18,15 @@ use crate::failure::Failure;
 
 use super::{cluster::Cluster, intake::Intake, progress::Progress, remote::Remote};
 
-/// Measured time of one bandwidth probe, after what is left out for slow start. At 100 Mbit/s that is 4 MB.
+/// Measured time of one bandwidth probe, at least; at 100 Mbit/s that is 4 MB.
 const BANDWIDTH: Duration = Duration::from_millis(300);
+/// Left out for slow start, at least.
 const OMIT: Duration = Duration::from_millis(100);
+/// Slow start doubles from 10 segments in each round trip: 12 of them reach 60 MB, the product of 1 Gbit/s and 0.5 s, and
+/// a few more let the queue it has filled drain.
+const OMIT_ROUND_TRIPS: f64 = 16.0;
+/// A rate is taken over this many round trips, at least.
+const MEASURED_ROUND_TRIPS: f64 = 10.0;
 /// How long a lost probe is waited for.
 const LATENCY_TIMEOUT: Duration = Duration::from_secs(1);
 /// Share of a link that large probes may take, so that none queues behind the one before.
@@ -30,41 +41,46 @@ pub(crate) async fn measure(
 ) -> Result<Network, Failure> {
     let hosts: Vec<String> = intake.nodes.iter().map(|n| n.name.clone()).collect();
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let mut notes = Vec::new();
-    let mut bandwidth = Matrix::new(hosts.clone());
-    if probe.bandwidth == Bandwidth::Pairs {
-        let fastest = intake.topology.links.iter().map(|l| l.mbps.max(l.back_mbps.unwrap_or(l.mbps)));
-        let fastest = fastest.fold(0.0, f64::max);
-        let concurrency = network::concurrent_pairs(cores, fastest, hosts.len());
-        let rounds = network::limit(network::rounds(hosts.len()), concurrency.pairs);
-        progress.say(
-            "measure",
-            &format!("bandwidth of {} pairs, {} at once", pairs(hosts.len()), concurrency.pairs),
-        );
-        notes.extend(Some(concurrency.note).filter(|n| !n.is_empty()));
-        for round in rounds {
-            let probes =
-                round.iter().map(|&(from, to)| bandwidth_of(&cluster.remotes[from], &cluster.remotes[to]));
-            let rates = futures::future::try_join_all(probes).await?;
-            for (&(from, to), mbps) in round.iter().zip(rates) {
-                bandwidth.set(to, from, mbps);
-            }
-        }
-    }
+    let apart = network::disjoint(network::rounds(hosts.len()), links(&intake.topology, &hosts));
     let mut network = Network { hosts: hosts.clone(), ..Network::default() };
-    let concurrency = network::concurrent_latency_pairs(cores, hosts.len());
-    notes.extend(Some(concurrency.note).filter(|n| !n.is_empty()));
+    let latency_at_once = network::concurrent_latency_pairs(cores, hosts.len());
+    let mut notes: Vec<String> = Some(latency_at_once.note).filter(|n| !n.is_empty()).into_iter().collect();
+    let rounds = network::limit(apart.clone(), latency_at_once.pairs);
     let payloads = probe.payloads();
     progress.say(
         "measure",
         &format!(
             "round-trip times of {} pairs, {payloads:?} bytes, {} at once",
             pairs(hosts.len()),
-            concurrency.pairs
+            latency_at_once.pairs
         ),
     );
-    let rounds = network::limit(network::rounds(hosts.len()), concurrency.pairs);
-    for payload in payloads {
+    let unknown = Matrix::new(hosts.clone());
+    let (small, large) = payloads.split_at(1);
+    for &payload in small {
+        latency(cluster, probe, payload, &rounds, &unknown, &mut network).await?;
+    }
+    let mut bandwidth = unknown;
+    if probe.bandwidth == Bandwidth::Pairs {
+        let fastest = intake.topology.links.iter().map(|l| l.mbps.max(l.back_mbps.unwrap_or(l.mbps)));
+        let concurrency = network::concurrent_pairs(cores, fastest.fold(0.0, f64::max), hosts.len());
+        progress.say(
+            "measure",
+            &format!("bandwidth of {} pairs, {} at once", pairs(hosts.len()), concurrency.pairs),
+        );
+        notes.extend(Some(concurrency.note).filter(|n| !n.is_empty()));
+        for round in network::limit(apart, concurrency.pairs) {
+            let probes = round.iter().map(|&(from, to)| {
+                let rtt = network.rtt_milliseconds.values().next().and_then(|rows| rows[to][from]);
+                bandwidth_of(&cluster.remotes[from], &cluster.remotes[to], rtt)
+            });
+            let rates = futures::future::try_join_all(probes).await?;
+            for (&(from, to), mbps) in round.iter().zip(rates) {
+                bandwidth.set(to, from, mbps);
+            }
+        }
+    }
+    for &payload in large {
         latency(cluster, probe, payload, &rounds, &bandwidth, &mut network).await?;
     }
     network.bandwidth_mbps = bandwidth.into_rows();
@@ -73,15 +89,32 @@ pub(crate) async fn measure(
     Ok(network)
 }
 
+/// The links on the way of a pair of hosts and back, by the declared topology.
+fn links(topology: &Topology, hosts: &[String]) -> impl Fn(usize, usize) -> BTreeSet<usize> {
+    let graph = Graph::new(topology);
+    let vertices: Vec<Option<usize>> = hosts.iter().map(|h| graph.host(h)).collect();
+    move |a, b| {
+        let route = |from: usize, to: usize| graph.route(vertices[from]?, vertices[to]?);
+        // Each link is two arcs, one after the other.
+        let arcs = [route(a, b), route(b, a)].into_iter().flatten().flatten();
+        arcs.map(|arc| arc / 2).collect()
+    }
+}
+
 fn pairs(hosts: usize) -> usize {
     hosts * hosts.saturating_sub(1)
 }
 
-async fn bandwidth_of(from: &Remote, to: &Remote) -> Result<f64, Failure> {
+/// `rtt` in milliseconds, where one was measured.
+async fn bandwidth_of(from: &Remote, to: &Remote, rtt: Option<f64>) -> Result<f64, Failure> {
+    let trips = |count: f64, least: Duration| {
+        let asked = Duration::from_secs_f64((rtt.unwrap_or(0.0) * count / 1e3).min(20.0));
+        millis(asked.max(least))
+    };
     let request = ProbeBandwidthRequest {
         peer: Some(to.peer()),
-        duration_millis: millis(BANDWIDTH),
-        omit_millis: millis(OMIT),
+        duration_millis: trips(MEASURED_ROUND_TRIPS, BANDWIDTH),
+        omit_millis: trips(OMIT_ROUND_TRIPS, OMIT),
         streams: 1,
     };
     let reply = from.agent().probe_bandwidth(request).await;

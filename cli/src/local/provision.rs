@@ -79,7 +79,7 @@ pub(crate) async fn provision(intake: &Intake, run: &OwnedRun, tools: &Tools) ->
         remotes: Vec::new(),
         facts: Vec::new(),
         records,
-        origins: origins.iter().map(|(_, inside)| inside.clone()).collect(),
+        origins,
         agents: Vec::new(),
         nodes,
         fabric,
@@ -159,6 +159,7 @@ fn spec(intake: &Intake, run: &OwnedRun, tools: &Tools, node: &NodePlan) -> Resu
         ("store", 0o755),
         ("agent", 0o700),
         ("run", 0o755),
+        ("tmp", 0o1777),
         ("data", 0o1777),
         ("scratch", 0o1777),
         ("mounts", 0o755),
@@ -188,6 +189,7 @@ fn spec(intake: &Intake, run: &OwnedRun, tools: &Tools, node: &NodePlan) -> Resu
         bind(&home.join("store"), &inside("data"), false),
         bind(&home.join("agent"), &inside("agent"), false),
         bind(&home.join("run"), &inside("run"), false),
+        bind(&home.join("tmp"), Path::new(mpi::TEMPORARY), false),
     ];
     let starter = inside("bin/gridcast-starter").display().to_string();
     let init = [

@@ -193,6 +193,9 @@ impl Session {
                 }
             }
             self.losses = (losses, lost);
+            if step == Step::Launch && self.launched.is_none() {
+                self.note_cut_short().await;
+            }
             let now = self.clock.now();
             match end {
                 StepEnd::Interrupted => self.progress.interrupt(&self.wanted, now),
@@ -211,7 +214,9 @@ impl Session {
             Err(Failure::Failed { reason, message }) => self.progress.failed(step, reason, message, now),
             Err(Failure::Input(message)) => self.progress.failed(step, "InvalidInput", message, now),
         }
-        if let (Step::Launch, Some(launched)) = (step, &self.launched) {
+        if let (Step::Launch, Some(launched)) = (step, &self.launched)
+            && launched.ended
+        {
             self.progress.program_ended(launched.exit_code, now);
         }
     }
@@ -292,6 +297,15 @@ impl Session {
         match problem {
             Some((reason, message)) => Err(Failure::Failed { reason, message }),
             None => Ok(()),
+        }
+    }
+
+    /// What was seen of a program that did not end by itself.
+    async fn note_cut_short(&mut self) {
+        let Some(cluster) = &self.cluster else { return };
+        self.launched = launch::cut_short(cluster, &self.run.id, &self.clock).await;
+        if let Some(first) = self.launched.as_ref().and_then(|l| l.first_rank) {
+            self.progress.rank_seen(first);
         }
     }
 

@@ -1,6 +1,9 @@
 //! Carries one dataset to all nodes, by the agent of the first one, and shows it where programs expect it.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use gridcast_core::{
     broadcast::plan::{self, Options, Plan},
@@ -101,7 +104,7 @@ async fn carry(
     cluster: &Cluster,
     data: &DataPlan,
     plan: &Plan,
-    origin: &Path,
+    (origin, inside): &(PathBuf, PathBuf),
     staged: &Path,
     progress: &Progress,
 ) -> Result<(Arrivals, wire::Finished), Failure> {
@@ -117,7 +120,7 @@ async fn carry(
     let request = StartBroadcastRequest {
         id: data.name.clone(),
         source: Some(source.peer()),
-        source_path: text(origin)?,
+        source_path: text(inside)?,
         members: cluster.remotes[1..].iter().map(super::remote::Remote::peer).collect(),
         target: text(staged)?,
         store_at_source: true,
@@ -133,8 +136,9 @@ async fn carry(
             Some(Event::Failed(failed)) => {
                 return Err(Failure::failed(
                     failed.reason,
-                    // The message begins with the node.
-                    format!("data {}: {}", data.name, failed.message),
+                    // The message begins with the node; a file is named where the user knows it.
+                    format!("data {}: {}", data.name, failed.message)
+                        .replace(&*inside.to_string_lossy(), &origin.to_string_lossy()),
                 ));
             }
             Some(event) => arrivals.note(data, event, progress),

@@ -62,6 +62,10 @@ pub fn launcher_environment(launcher: &Launcher) -> BTreeMap<String, String> {
     let agent = format!("{} exec", launcher.starter);
     let mapping = if launcher.allow_oversubscribe { "slot:OVERSUBSCRIBE" } else { "slot" };
     let mut variables = vec![
+        // Sessions are named after the host: in a directory that several runs share, two of the same manifest meet, and
+        // what a killed one leaves stays.
+        ("OMPI_MCA_orte_tmpdir_base", super::TEMPORARY),
+        ("PRTE_MCA_prte_tmpdir_base", super::TEMPORARY),
         // Nodes of a cluster of its own: root there is not root of anything else.
         ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
         ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),

@@ -22,5 +22,8 @@ pub use placement::{ObservedRank, PlacementError, Problem, check_placement};
 
 /// Where a node finds its starter.
 pub const STARTER: &str = "/gridcast/bin/gridcast-starter";
+/// Where `mpirun`, its daemons and ranks keep what they need while they run, on every node. Short: the paths of sockets
+/// are made from it, and end at 107 bytes.
+pub const TEMPORARY: &str = "/gridcast/tmp";
 /// Where a node finds its machinefile.
 pub const MACHINEFILE: &str = "/gridcast/machinefile";

@@ -8,5 +8,5 @@ mod worst;
 
 pub use matrix::{Matrix, MatrixError};
 pub use ping::PingStatistics;
-pub use tournament::{Concurrency, concurrent_latency_pairs, concurrent_pairs, limit, rounds};
+pub use tournament::{Concurrency, concurrent_latency_pairs, concurrent_pairs, disjoint, limit, rounds};
 pub use worst::worst_pairs;

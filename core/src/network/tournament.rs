@@ -1,4 +1,6 @@
-//! In which order are all pairs measured so that no two measurements share a host?
+//! In which order are all pairs measured so that no two measurements share a host, or a link?
+
+use std::collections::BTreeSet;
 
 /// Every ordered pair `(source, destination)` once, in rounds in which each host has at most one partner: a
 /// 1-factorisation by the circle method, each round played in both directions. `2 (n - 1)` rounds for even `n`, `2 n`
@@ -30,6 +32,30 @@ pub fn limit(rounds: Vec<Vec<(usize, usize)>>, at_most: usize) -> Vec<Vec<(usize
         .into_iter()
         .flat_map(|round| round.chunks(at_most.max(1)).map(<[_]>::to_vec).collect::<Vec<_>>())
         .collect()
+}
+
+/// Splits rounds so that no two pairs measured at once use the same link, in whatever direction: a trunk that two
+/// streams share shows each of them half. `links` names the links on the way of a pair, both ways.
+pub fn disjoint(
+    rounds: Vec<Vec<(usize, usize)>>,
+    links: impl Fn(usize, usize) -> BTreeSet<usize>,
+) -> Vec<Vec<(usize, usize)>> {
+    let mut split = Vec::with_capacity(rounds.len());
+    for round in rounds {
+        let mut parts: Vec<(BTreeSet<usize>, Vec<(usize, usize)>)> = Vec::new();
+        for (source, destination) in round {
+            let used = links(source, destination);
+            match parts.iter_mut().find(|(taken, _)| taken.is_disjoint(&used)) {
+                Some((taken, pairs)) => {
+                    taken.extend(used);
+                    pairs.push((source, destination));
+                }
+                None => parts.push((used, vec![(source, destination)])),
+            }
+        }
+        split.extend(parts.into_iter().map(|(_, pairs)| pairs));
+    }
+    split
 }
 
 /// How many pairs may be measured at once, and by which rule.

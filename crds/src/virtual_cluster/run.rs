@@ -46,7 +46,7 @@ pub struct Run {
     /// Allows more processes than slots.
     #[serde(default)]
     pub allow_oversubscribe: bool,
-    /// Puts the rank and its host in front of each line of output.
+    /// Puts the host of its rank in front of each line of output.
     #[serde(default)]
     pub tag_output: bool,
 }

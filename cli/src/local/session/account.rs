@@ -1,13 +1,16 @@
 //! What a session tells: its record to other commands, its report to scripts, its lines to the user.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::{
+    path::{Path, PathBuf},
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use gridcast_core::{
     lifecycle::Ending,
     report::{Outcome, Report, Run},
 };
 
-use crate::{failure::Failure, record, report};
+use crate::{args::STATE_DIR, failure::Failure, record, report};
 
 use super::{
     super::{cluster::Cluster, intake, keeper, launch, progress::Progress, state::Record},
@@ -33,43 +36,60 @@ impl Session {
         })
     }
 
-    /// Writes the report, prints the table, and removes the run's files unless the cluster stays.
-    pub(super) fn report(&mut self, ending: &Ending) -> Result<(), Failure> {
-        let report = Report {
+    /// The report as things stand.
+    fn account(&self, ending: &Ending) -> Report {
+        Report {
             outcome: ending.outcome,
             reason: ending.reason.clone(),
-            message: ending.message.clone(),
+            message: self.located(ending),
             exit_code: ending.exit_code,
             name: self.intake.name.clone(),
             timeline: self.progress.timeline.clone(),
             network: self.network.clone(),
             tcp: self.tcp.clone(),
             data: (!self.data.is_empty()).then(|| self.data.clone()),
-            run: self.progress.exit_code.map(|exit_code| Run {
-                exit_code,
-                placement: self.launched.as_ref().map(|l| l.placement.clone()).unwrap_or_default(),
-            }),
-        };
-        let path = self
-            .arguments
-            .report
-            .clone()
-            .unwrap_or_else(|| self.state.report(&self.intake.name, &self.run.id));
-        let written = record::write(&report, &path);
+            run: self
+                .launched
+                .as_ref()
+                .map(|l| Run { exit_code: l.exit_code, placement: l.placement.clone() }),
+        }
+    }
+
+    /// What ends a run as a whole names its manifest; other messages name a host, a rank or a file already.
+    fn located(&self, ending: &Ending) -> String {
+        match ending.reason.as_str() {
+            "Interrupted" | "DeadlineExceeded" | "FabricLost" => {
+                format!("{}: {}", self.arguments.file.display(), ending.message)
+            }
+            _ => ending.message.clone(),
+        }
+    }
+
+    /// Writes the report; says where it is.
+    pub(super) fn write_report(&self, ending: &Ending) -> Result<PathBuf, Failure> {
+        let default = || self.state.report(&self.intake.name, &self.run.id);
+        let path = self.arguments.report.clone().unwrap_or_else(default);
+        record::write(&self.account(ending), &path).map(|()| path)
+    }
+
+    /// Writes the report, prints the table, and removes the run's files unless the cluster stays.
+    pub(super) fn report(&mut self, ending: &Ending) -> Result<(), Failure> {
+        let report = self.account(ending);
+        let written = self.write_report(ending);
         if !self.arguments.quiet {
             Progress::show(&report::table(&report));
         }
         match &written {
-            Ok(()) => self.clock.say("report", &format!("{}", path.display())),
+            Ok(path) => self.clock.say("report", &path.display().to_string()),
             Err(error) => self.clock.warn(&error.to_string()),
         }
         if ending.outcome != Outcome::Complete {
-            Progress::show(&format!("gridcast: {}: {}\n", ending.reason, ending.message));
+            Progress::show(&format!("gridcast: {}: {}\n", report.reason, report.message));
         }
         if ending.outcome != Outcome::Complete || self.wanted.release {
             self.finish()?;
         }
-        written
+        written.map(drop)
     }
 
     pub(super) fn say_begin(&self) {
@@ -93,10 +113,16 @@ impl Session {
     pub(super) fn say_up(&self) {
         let first = &self.intake.nodes[0].name;
         let processes: u32 = self.intake.nodes.iter().map(|n| n.slots).sum();
+        let place = &self.arguments.state.state_dir;
+        let state = if place == Path::new(STATE_DIR) {
+            String::new()
+        } else {
+            format!(" --state-dir {}", place.display())
+        };
         self.clock.say(
             "up",
-            &format!("try: gridcast local exec {first} -- {} -np {processes} PROGRAM", intake::MPIRUN),
+            &format!("try: gridcast local exec{state} {first} -- {} -np {processes} PROGRAM", intake::MPIRUN),
         );
-        self.clock.say("up", &format!("end it with: gridcast local down --name {}", self.intake.name));
+        self.clock.say("up", &format!("end it with: gridcast local down{state} --name {}", self.intake.name));
     }
 }
