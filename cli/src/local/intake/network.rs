@@ -41,7 +41,8 @@ pub(super) fn topology(file: Option<&Path>, nodes: &[NodePlan]) -> Result<Topolo
 /// Reads YAML or JSON. Hosts and links are read one by one, so that an error names the one that is wrong.
 fn parse(text: &str) -> Result<Topology, String> {
     const FORMAT: &str = "docs/topology.md shows the format";
-    let options = serde_saphyr::options! { with_snippet: false };
+    // Y is a switch, not a truth value.
+    let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
     let value: Value = serde_saphyr::from_str_with_options(text, options)
         .map_err(|e| format!("cannot be understood: {e}; {FORMAT}"))?;
     if !value.is_object() {
