@@ -44,6 +44,8 @@ pub struct BandwidthResult {
     pub bytes: u64,
     /// The window as the sink's clock measured it.
     pub elapsed: Duration,
+    /// Median rate over the parts of the window, bits per second.
+    pub bits_per_second: u64,
     /// Segments sent again, of all connections, slow start included.
     pub retransmits: u64,
     /// Smallest round trip that TCP saw; zero where it saw none.
@@ -53,9 +55,16 @@ pub struct BandwidthResult {
 impl BandwidthResult {
     /// Payload rate, Mbit/s.
     pub fn mbps(&self) -> f64 {
-        let seconds = self.elapsed.as_secs_f64();
-        if seconds > 0.0 { self.bytes as f64 * 8.0 / seconds / 1e6 } else { 0.0 }
+        self.bits_per_second as f64 / 1e6
     }
+}
+
+/// What the sink counted.
+#[derive(Clone, Copy)]
+struct Counted {
+    bytes: u64,
+    elapsed: Duration,
+    bits_per_second: u64,
 }
 
 /// One connection: what has been heard from the sink so far.
@@ -69,12 +78,15 @@ impl Lane {
         self.heard.first() == Some(&GO)
     }
 
-    fn result(&self) -> Option<(u64, Duration)> {
+    fn result(&self) -> Option<Counted> {
         let result = self.heard.get(1..1 + RESULT_BYTES)?;
-        let (bytes, nanos) = result.get(1..)?.split_at(8);
-        let number = |slice: &[u8]| slice.try_into().map(u64::from_be_bytes).ok();
         (result[0] == RESULT).then_some(())?;
-        Some((number(bytes)?, Duration::from_nanos(number(nanos)?)))
+        let number = |at: usize| result.get(at..at + 8)?.try_into().map(u64::from_be_bytes).ok();
+        Some(Counted {
+            bytes: number(1)?,
+            elapsed: Duration::from_nanos(number(9)?),
+            bits_per_second: number(17)?,
+        })
     }
 
     /// Takes what the sink said; false when it hung up.
@@ -85,7 +97,7 @@ impl Lane {
             Ok(0) => Ok(false),
             Ok(bytes) => {
                 self.heard.extend_from_slice(&buffer[..bytes]);
-                // A sink says eighteen bytes; one that says more is none.
+                // One that says more is no sink.
                 Ok(self.heard.len() <= 1 + RESULT_BYTES)
             }
             Err(error) if again(&error) => Ok(true),
@@ -138,8 +150,8 @@ pub(super) fn run(
             let lane = &mut lanes[index];
             if events.intersects(PollFlags::POLLIN | PollFlags::POLLHUP | PollFlags::POLLERR) {
                 let alive = lane.listen().map_err(|error| ended(error, peer))?;
-                if let Some((bytes, elapsed)) = lane.result() {
-                    return Ok(conclude(lanes, peer, bytes, elapsed, cancelled));
+                if let Some(counted) = lane.result() {
+                    return Ok(conclude(lanes, peer, counted, cancelled));
                 }
                 if !alive {
                     return Err(ProbeError::PeerClosed { peer });
@@ -150,8 +162,8 @@ pub(super) fn run(
                 lane.pour(&payload)
                     .or_else(|error| after_result(lane, error))
                     .map_err(|error| ended(error, peer))?;
-                if let Some((bytes, elapsed)) = lane.result() {
-                    return Ok(conclude(lanes, peer, bytes, elapsed, cancelled));
+                if let Some(counted) = lane.result() {
+                    return Ok(conclude(lanes, peer, counted, cancelled));
                 }
             }
         }
@@ -208,20 +220,16 @@ fn ready(lanes: &[Lane], wait: Duration) -> io::Result<Vec<(usize, PollFlags)>> 
     Ok(events.filter(|(_, events)| !events.is_empty()).collect())
 }
 
-fn conclude(
-    lanes: Vec<Lane>,
-    peer: SocketAddr,
-    bytes: u64,
-    elapsed: Duration,
-    cancelled: &Cancelled,
-) -> BandwidthResult {
+fn conclude(lanes: Vec<Lane>, peer: SocketAddr, counted: Counted, cancelled: &Cancelled) -> BandwidthResult {
     let infos: Vec<_> = lanes.iter().filter_map(|lane| tcp_info(lane.stream.as_fd()).ok()).collect();
     let min_rtt = infos.iter().filter_map(|info| info.min_rtt_micros).min().unwrap_or(0);
     drop(lanes);
     settle(peer, cancelled);
+    let Counted { bytes, elapsed, bits_per_second } = counted;
     BandwidthResult {
         bytes,
         elapsed,
+        bits_per_second,
         retransmits: infos.iter().map(|info| u64::from(info.retransmits)).sum(),
         min_rtt: Duration::from_micros(min_rtt.into()),
     }

@@ -8,12 +8,14 @@
 //! sender -> sink   "GCPROBE1", token            40 bytes
 //! sink -> sender   'G'                          when all connections are there: all start together
 //! sender -> sink   payload until it hears the result
-//! sink -> sender   'R', bytes u64, nanos u64    big-endian, of all connections together, on each
+//! sink -> sender   'R', bytes u64, nanos u64,   big-endian, of all connections together, on each
+//!                  bits per second u64
 //! sender -> sink   reset, so that whatever is still queued at the sender is not carried
 //! ```
 //!
 //! The clock is the sink's and starts with 'G': what arrives in the first `omit` is not counted. So a deep queue on
-//! the way cannot prolong a measurement.
+//! the way cannot prolong a measurement. The rate is the median of [`SLICES`] parts of the window: after a loss the
+//! kernel holds back what came behind the gap and hands it over at once, which is not what the way carries.
 
 use std::collections::HashMap;
 use std::io::{self, Write as _};
@@ -36,7 +38,9 @@ pub(super) const MAGIC: &[u8; 8] = b"GCPROBE1";
 pub(super) const TOKEN_BYTES: usize = 32;
 pub(super) const GO: u8 = b'G';
 pub(super) const RESULT: u8 = b'R';
-pub(super) const RESULT_BYTES: usize = 17;
+pub(super) const RESULT_BYTES: usize = 25;
+/// Parts of the window whose rates are compared.
+const SLICES: u32 = 8;
 
 /// Parallel streams of one probe; sixteen fill any path whose buffers may not be raised.
 pub(super) const MAX_STREAMS: u32 = 16;
@@ -252,8 +256,9 @@ fn count(order: SinkOrder, mut streams: Vec<TcpStream>) -> io::Result<()> {
     let mut result = [RESULT; RESULT_BYTES];
     result[1..9].copy_from_slice(&bytes.to_be_bytes());
     result[9..17].copy_from_slice(&(elapsed.as_nanos() as u64).to_be_bytes());
+    result[17..].copy_from_slice(&tally.bits_per_second().to_be_bytes());
     for stream in &mut streams {
-        // Seventeen bytes always fit; a stream that is broken meanwhile is not needed, one result suffices.
+        // A few bytes always fit; a stream that is broken meanwhile is not needed, one result suffices.
         let _ = stream.write_all(&result);
     }
     farewell(&streams);
@@ -304,53 +309,70 @@ pub(super) fn timeout(wait: Duration) -> PollTimeout {
 /// uses the times at which the bytes were really read.
 #[derive(Debug)]
 struct Tally {
-    open: Instant,
-    close: Instant,
+    order: SinkOrder,
+    /// When the next part begins; at first, when the window does.
+    boundary: Instant,
     now: Instant,
     total: u64,
-    opened: Option<(Instant, u64)>,
-    closed: Option<(Instant, u64)>,
+    /// The first event of each part, and of what comes after the last, with the bytes until then.
+    marks: Vec<(Instant, u64)>,
 }
 
 impl Tally {
     fn new(start: Instant, order: SinkOrder) -> Self {
-        let open = start + order.omit;
-        Self { open, close: open + order.duration, now: start, total: 0, opened: None, closed: None }
+        Self { order, boundary: start + order.omit, now: start, total: 0, marks: Vec::new() }
     }
 
     fn add(&mut self, now: Instant, bytes: u64) {
-        if self.closed.is_some() {
+        if self.over() {
             return;
         }
         self.now = now;
         self.total += bytes;
-        if now < self.open {
+        if now < self.boundary {
             return;
         }
-        match self.opened {
-            None => {
-                // From its real beginning on, the window is as long as asked, even if the first event was late.
-                self.close = now + (self.close - self.open);
-                self.opened = Some((now, self.total));
-            }
-            Some(_) if now >= self.close => self.closed = Some((now, self.total)),
-            Some(_) => {}
-        }
+        self.marks.push((now, self.total));
+        // From its real beginning on, the window is as long as asked, even if the first event was late; and where an event
+        // is so late that whole parts have passed, they are one.
+        let (opened, _) = self.marks[0];
+        let part = self.order.duration / SLICES;
+        let passed = (now - opened).as_nanos() / part.as_nanos().max(1);
+        self.boundary = opened + part * (passed.min(u128::from(SLICES)) as u32 + 1);
     }
 
     fn over(&self) -> bool {
-        self.closed.is_some()
+        match (self.marks.first(), self.marks.last()) {
+            (Some((opened, _)), Some((last, _))) => {
+                self.marks.len() > 1 && *last >= *opened + self.order.duration / SLICES * SLICES
+            }
+            _ => false,
+        }
     }
 
     fn until_boundary(&self) -> Duration {
-        let boundary = if self.opened.is_none() { self.open } else { self.close };
-        boundary.saturating_duration_since(self.now)
+        self.boundary.saturating_duration_since(self.now)
     }
 
     fn result(&self) -> (u64, Duration) {
-        match (self.opened, self.closed) {
-            (Some((from, before)), Some((to, after))) => (after - before, to - from),
+        match (self.marks.first(), self.marks.last()) {
+            (Some((from, before)), Some((to, after))) => (after - before, *to - *from),
             _ => (0, Duration::ZERO),
+        }
+    }
+
+    /// The median rate of the parts.
+    fn bits_per_second(&self) -> u64 {
+        let rate = |pair: &[(Instant, u64)]| {
+            let seconds = (pair[1].0 - pair[0].0).as_secs_f64();
+            if seconds > 0.0 { (pair[1].1 - pair[0].1) as f64 * 8.0 / seconds } else { 0.0 }
+        };
+        let mut rates: Vec<f64> = self.marks.windows(2).map(rate).collect();
+        rates.sort_by(f64::total_cmp);
+        match rates.len() {
+            0 => 0,
+            odd if odd % 2 == 1 => rates[odd / 2] as u64,
+            even => rates[even / 2 - 1].midpoint(rates[even / 2]) as u64,
         }
     }
 }
@@ -395,16 +417,44 @@ mod tests {
     fn only_what_arrives_in_the_window_counts() {
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
-        let mut tally = Tally::new(start, SinkOrder::new(1, 100, 1_000).unwrap());
+        let mut tally = Tally::new(start, SinkOrder::new(1, 100, 800).unwrap());
         tally.add(at(50), 7_000);
         assert_eq!(tally.until_boundary(), Duration::from_millis(50));
         tally.add(at(100), 500);
-        tally.add(at(600), 1_000);
-        assert!(!tally.over());
-        tally.add(at(1_100), 200);
-        tally.add(at(1_200), 9_000);
+        for part in 1..=7 {
+            tally.add(at(100 + 100 * part), 1_000);
+            assert!(!tally.over());
+        }
+        tally.add(at(900), 1_000);
+        tally.add(at(1_000), 9_000);
         assert!(tally.over());
-        assert_eq!(tally.result(), (1_200, Duration::from_secs(1)));
+        assert_eq!(tally.result(), (8_000, Duration::from_millis(800)));
+        assert_eq!(tally.bits_per_second(), 80_000);
+    }
+
+    #[test]
+    fn what_a_loss_held_back_does_not_raise_the_rate() {
+        let start = Instant::now();
+        let at = |millis| start + Duration::from_millis(millis);
+        let mut tally = Tally::new(start, SinkOrder::new(1, 0, 800).unwrap());
+        tally.add(start, 0);
+        // Two parts bring nothing, one brings all of what came before the window too.
+        for (part, bytes) in [1_000, 1_000, 0, 0, 9_000, 1_000, 1_000, 1_000].into_iter().enumerate() {
+            tally.add(at(100 * (part as u64 + 1)), bytes);
+        }
+        assert_eq!(tally.bits_per_second(), 80_000);
+    }
+
+    #[test]
+    fn parts_that_passed_without_an_event_are_one() {
+        let start = Instant::now();
+        let mut tally = Tally::new(start, SinkOrder::new(1, 0, 800).unwrap());
+        tally.add(start, 0);
+        tally.add(start + Duration::from_millis(450), 4_500);
+        assert_eq!(tally.until_boundary(), Duration::from_millis(50));
+        tally.add(start + Duration::from_millis(850), 4_000);
+        assert!(tally.over());
+        assert_eq!(tally.bits_per_second(), 80_000);
     }
 
     #[test]
@@ -414,6 +464,7 @@ mod tests {
         tally.add(start, 0);
         tally.add(start + Duration::from_millis(10), 0);
         assert_eq!(tally.result(), (0, Duration::from_millis(10)));
+        assert_eq!(tally.bits_per_second(), 0);
     }
 
     #[test]

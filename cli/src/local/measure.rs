@@ -24,7 +24,7 @@ const BANDWIDTH: Duration = Duration::from_millis(300);
 const OMIT: Duration = Duration::from_millis(100);
 /// Slow start doubles from 10 segments in each round trip: 12 of them reach 60 MB, the product of 1 Gbit/s and 0.5 s, and
 /// a few more let the queue it has filled drain.
-const OMIT_ROUND_TRIPS: f64 = 16.0;
+const OMIT_ROUND_TRIPS: f64 = 20.0;
 /// A rate is taken over this many round trips, at least.
 const MEASURED_ROUND_TRIPS: f64 = 10.0;
 /// How long a lost probe is waited for.
