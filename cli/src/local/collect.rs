@@ -20,7 +20,13 @@ pub(crate) async fn collect(
     };
     let what = format!("collecting {}", plan.path.display());
     let reply = first.broadcasts().collect(request).await;
-    let reply = reply.map_err(|s| first.failed("CollectFailed", &what, &s))?.into_inner();
+    let reply = reply.map_err(|s| match s.code() {
+        tonic::Code::NotFound => {
+            Failure::failed("CollectFailed", format!("{}: no node has it", plan.path.display()))
+        }
+        _ => first.failed("CollectFailed", &what, &s),
+    })?;
+    let reply = reply.into_inner();
     progress.say(
         "collect",
         &format!(

@@ -187,9 +187,13 @@ impl Session {
                 Some(loss) = lost.recv() => StepEnd::Lost(loss),
             };
             if matches!(end, StepEnd::Ended(Err(_))) {
-                // What a step says of a loss is its consequence, and may be heard first.
-                if let Ok(Some(loss)) = tokio::time::timeout(LOSS_HEARD, lost.recv()).await {
-                    end = StepEnd::Lost(loss);
+                // What a step says of a loss, or of a Ctrl-C that reached what it had just started, is its consequence, and
+                // may be heard first.
+                tokio::select! {
+                    biased;
+                    () = interrupted() => end = StepEnd::Interrupted,
+                    Some(loss) = lost.recv() => end = StepEnd::Lost(loss),
+                    () = tokio::time::sleep(LOSS_HEARD) => {}
                 }
             }
             self.losses = (losses, lost);
@@ -252,8 +256,14 @@ impl Session {
         let Some(probe) = &self.intake.probe else { return Ok(()) };
         let network = measure::measure(&self.intake, self.cluster()?, probe, &self.clock).await?;
         for worst in &network.worst {
-            let text =
-                format!("worst {}: {} to {}, {:.3}", worst.quantity, worst.from, worst.to, worst.value);
+            let (what, unit) = match worst.quantity.as_str() {
+                "rttMilliseconds" => ("longest round trip", " ms"),
+                "jitterMilliseconds" => ("most jitter", " ms"),
+                "lossPercent" => ("most loss", " %"),
+                "bandwidthMbps" => ("least bandwidth", " Mbit/s"),
+                other => (other, ""),
+            };
+            let text = format!("{what}: {} to {}, {:.3}{unit}", worst.from, worst.to, worst.value);
             self.clock.say("measure", &text);
         }
         let gate = measure::gate(self.intake.require.as_ref(), &network, &self.clock);

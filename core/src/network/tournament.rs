@@ -34,6 +34,9 @@ pub fn limit(rounds: Vec<Vec<(usize, usize)>>, at_most: usize) -> Vec<Vec<(usize
         .collect()
 }
 
+/// Links in use, and the pairs that use them.
+type Part = (BTreeSet<usize>, Vec<(usize, usize)>);
+
 /// Splits rounds so that no two pairs measured at once use the same link, in whatever direction: a trunk that two
 /// streams share shows each of them half. `links` names the links on the way of a pair, both ways.
 pub fn disjoint(
@@ -42,7 +45,7 @@ pub fn disjoint(
 ) -> Vec<Vec<(usize, usize)>> {
     let mut split = Vec::with_capacity(rounds.len());
     for round in rounds {
-        let mut parts: Vec<(BTreeSet<usize>, Vec<(usize, usize)>)> = Vec::new();
+        let mut parts: Vec<Part> = Vec::new();
         for (source, destination) in round {
             let used = links(source, destination);
             match parts.iter_mut().find(|(taken, _)| taken.is_disjoint(&used)) {
