@@ -232,6 +232,11 @@ impl Place {
         let known = ["reports".into(), "runs".into()].into();
         let names = names.unwrap_or_default();
         assert!(names.is_subset(&known), "{names:?}");
+        // Open MPI's session directories are named after the node; in the machine's own they would outlive a killed run,
+        // and two runs of one manifest would meet in them.
+        let shared = fs::read_dir(std::env::temp_dir()).unwrap().flatten().map(|e| e.file_name());
+        let sessions: Vec<_> = shared.filter(|n| n.to_string_lossy().starts_with("ompi.m-n-")).collect();
+        assert!(sessions.is_empty(), "{sessions:?}");
     }
 
     /// As [`Self::nothing_left`], but for files.
