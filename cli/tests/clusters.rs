@@ -74,6 +74,9 @@ fn a_cluster_stays_until_it_is_taken_down() {
     );
     assert_eq!(place.on_state("exec", &["--name", "x", "m-n-0", "--", "true"]).code(), 2);
     down(&place);
+    let report = place.report();
+    let settings = report["tcp"].as_array().unwrap();
+    assert!(settings.iter().all(|s| s["restored"] == true), "{settings:#?}");
     assert_eq!(place.on_state("down", &[]).code(), 2, "there is none any more");
 }
 

@@ -66,8 +66,10 @@ pub(crate) async fn keep(arguments: args::Run) -> Result<ExitCode, Failure> {
         session.until_down(&mut interrupts).await;
     }
     let released = session.release().await;
+    // Settings are restored now, and the report says so.
+    let written = session.write_report(&ending).map(drop);
     session.finish()?;
-    detached.and(released).map(|()| ExitCode::SUCCESS)
+    detached.and(released).and(written).map(|()| ExitCode::SUCCESS)
 }
 
 fn exit_code(ending: &Ending) -> ExitCode {
