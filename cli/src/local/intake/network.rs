@@ -72,6 +72,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_switch_may_be_called_y() {
+        let links = "links: [{a: a, b: X, mbps: 1}, {a: X, b: Y, mbps: 1}, {a: Y, b: n, mbps: 1}]";
+        let topology = parse(&format!("hosts: [a, n]\nswitches: [X, Y]\n{links}")).unwrap();
+        assert_eq!(topology.switches, ["X", "Y"]);
+    }
+
+    #[test]
     fn an_error_names_the_host_or_link() {
         for (text, part) in [
             ("hosts: [a, {name: b, sendmbps: 4}]", "hosts[1]: unknown field `sendmbps`"),
