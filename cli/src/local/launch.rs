@@ -96,9 +96,7 @@ pub(crate) async fn launch(
         .finish()
         .map_err(|e| Failure::failed("OutputClosed", format!("cannot write the program's output: {e}")))?;
     let observed = observe(cluster, id).await?;
-    let now = progress.now();
-    let ages = observed.iter().flat_map(|(_, ranks)| ranks).map(|r| r.age_micros as f64 / 1e6);
-    let first_rank = ages.max_by(f64::total_cmp).map(|age| (now - age).max(launched));
+    let first_rank = first_rank(&observed, launched, progress);
     let exit_code = exited.shell_code();
     let ended = rank_end(&tail, &observed, &hosts);
     let observed: Vec<(String, Vec<ObservedRank>)> = observed
@@ -167,26 +165,32 @@ fn rank_end(
     said.or_else(seen)
 }
 
+/// The ranks that one node's starter saw.
+async fn ranks(remote: &Remote, id: &str) -> Result<(String, Vec<wire::ObservedRank>), tonic::Status> {
+    let reply = remote.starter().ranks(RanksRequest { launch: id.to_owned() }).await?;
+    Ok((remote.name.clone(), reply.into_inner().ranks))
+}
+
 /// The ranks that each node's starter saw.
 async fn observe(cluster: &Cluster, id: &str) -> Result<Vec<(String, Vec<wire::ObservedRank>)>, Failure> {
     let asks = cluster.remotes.iter().map(|remote: &Remote| async move {
-        let reply = remote.starter().ranks(RanksRequest { launch: id.to_owned() }).await;
-        let reply = reply.map_err(|s| remote.failed("NodeLost", "asking for its ranks", &s))?;
-        Ok::<_, Failure>((remote.name.clone(), reply.into_inner().ranks))
+        ranks(remote, id).await.map_err(|s| remote.failed("NodeLost", "asking for its ranks", &s))
     });
     futures::future::try_join_all(asks).await
 }
 
 /// What is known of a launch that ended before its program did: by a loss, the deadline or the user. None where no rank
-/// was seen.
-pub(crate) async fn cut_short(cluster: &Cluster, id: &str, progress: &Progress) -> Option<Launched> {
-    let asks = cluster.remotes.iter().map(|remote| async move {
-        let call = async { remote.starter().ranks(RanksRequest { launch: id.to_owned() }).await };
-        let reply = tokio::time::timeout(CUT_SHORT_TIMEOUT, call).await.ok()?.ok()?;
-        Some((remote.name.clone(), reply.into_inner().ranks))
-    });
-    let seen: Vec<_> = futures::future::join_all(asks).await.into_iter().flatten().collect();
-    let first_rank = first_rank(&seen, progress)?;
+/// was seen. `launched` in seconds from the start of the run.
+pub(crate) async fn cut_short(
+    cluster: &Cluster,
+    id: &str,
+    launched: f64,
+    progress: &Progress,
+) -> Option<Launched> {
+    let asks = cluster.remotes.iter().map(|remote| tokio::time::timeout(CUT_SHORT_TIMEOUT, ranks(remote, id)));
+    let seen: Vec<_> =
+        futures::future::join_all(asks).await.into_iter().flatten().filter_map(Result::ok).collect();
+    let first_rank = first_rank(&seen, launched, progress)?;
     let placed = seen.into_iter().filter(|(_, ranks)| !ranks.is_empty()).map(|(host, ranks)| {
         let mut ranks: Vec<u32> = ranks.iter().map(|r| r.rank).collect();
         ranks.sort_unstable();
@@ -203,11 +207,15 @@ pub(crate) async fn cut_short(cluster: &Cluster, id: &str, progress: &Progress) 
     })
 }
 
-/// When the first rank reported, in seconds from the start of the run.
-fn first_rank(observed: &[(String, Vec<wire::ObservedRank>)], progress: &Progress) -> Option<f64> {
+/// When the first rank reported, in seconds from the start of the run; not before the launch, whatever ages are rounded to.
+fn first_rank(
+    observed: &[(String, Vec<wire::ObservedRank>)],
+    launched: f64,
+    progress: &Progress,
+) -> Option<f64> {
     let now = progress.now();
     let ages = observed.iter().flat_map(|(_, ranks)| ranks).map(|r| r.age_micros as f64 / 1e6);
-    ages.max_by(f64::total_cmp).map(|age| now - age)
+    ages.max_by(f64::total_cmp).map(|age| (now - age).max(launched))
 }
 
 /// Passes the program's output on, with the rank's host in front where that was asked for.

@@ -315,7 +315,8 @@ impl Session {
     /// What was seen of a program that did not end by itself.
     async fn note_cut_short(&mut self) {
         let Some(cluster) = &self.cluster else { return };
-        self.launched = launch::cut_short(cluster, &self.run.id, &self.clock).await;
+        let launched = self.progress.timeline.launched.unwrap_or_default();
+        self.launched = launch::cut_short(cluster, &self.run.id, launched, &self.clock).await;
         if let Some(first) = self.launched.as_ref().and_then(|l| l.first_rank) {
             self.progress.rank_seen(first);
         }
