@@ -3,7 +3,6 @@
 //! The gRPC services `Agent` (asked by a controller) and `Sink` (asked by fellow agents), and the server that holds
 //! them together with the broadcast's. Nothing here ticks: an idle agent sleeps.
 
-use std::error::Error;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -12,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use futures::{Stream, StreamExt as _, stream};
+use gridcast_core::failure::chain;
 use gridcast_proto::v1 as wire;
 use gridcast_proto::v1::agent_server::{Agent, AgentServer};
 use gridcast_proto::v1::broadcasts_server::BroadcastsServer;
@@ -308,15 +308,4 @@ impl From<TuneError> for Status {
             TuneError::Journal(_) | TuneError::Namespace(_) => Self::failed_precondition(text),
         }
     }
-}
-
-/// The error and what caused it, on one line.
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }

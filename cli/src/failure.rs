@@ -2,6 +2,8 @@
 
 use std::fmt::Display;
 
+pub(crate) use gridcast_core::failure::chain;
+
 /// Why a command stopped.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
@@ -56,20 +58,4 @@ impl<T, E: std::error::Error> OrFailed<T> for Result<T, E> {
     fn or_failed(self, reason: &str, what: impl Display) -> Result<T, Failure> {
         self.map_err(|error| Failure::failed(reason, format!("cannot {what}: {}", chain(&error))))
     }
-}
-
-/// Joins an error and its causes: `a: b: c`.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        // Some libraries repeat their cause in their own text.
-        if !text.ends_with(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        source = cause.source();
-    }
-    text
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use gridcast_agent::starter::{self, DEFAULT_KEYS, DEFAULT_SOCKET, STARTER_PORT, rank, remote, serve};
+use gridcast_agent::starter::{DEFAULT_KEYS, DEFAULT_SOCKET, STARTER_PORT, rank, remote, serve};
 use tracing_subscriber::EnvFilter;
 
 /// Starts what runs inside the nodes of a gridcast cluster.
@@ -75,7 +75,7 @@ fn run_serve(options: serve::Options) -> u8 {
         match serve::serve(options).await {
             Ok(()) => 0,
             Err(error) => {
-                let text = starter::chain(&error);
+                let text = gridcast_core::failure::chain(&error);
                 eprintln!("gridcast-starter serve: {name}: {}: {text}", error.reason());
                 1
             }

@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use gridcast_core::failure::chain;
 use gridcast_proto::v1::relay_client::RelayClient;
 use gridcast_proto::v1::{self, push_ack::Ack, push_message::Message};
 use tokio::sync::{mpsc, watch};
@@ -268,7 +269,7 @@ pub(crate) async fn connect(endpoint: &Endpoint) -> Result<Channel, String> {
     loop {
         match endpoint.connect().await {
             Ok(channel) => return Ok(channel),
-            Err(error) if attempt >= CONNECT_ATTEMPTS => return Err(causes(&error)),
+            Err(error) if attempt >= CONNECT_ATTEMPTS => return Err(chain(&error)),
             Err(_) => {}
         }
         attempt += 1;
@@ -279,17 +280,7 @@ pub(crate) async fn connect(endpoint: &Endpoint) -> Result<Channel, String> {
 /// A status for people, with what is behind it.
 pub(crate) fn explain(status: &tonic::Status) -> String {
     match std::error::Error::source(status) {
-        Some(source) => format!("{}: {}", status.message(), causes(source)),
+        Some(source) => format!("{}: {}", status.message(), chain(source)),
         None => status.message().to_owned(),
     }
-}
-
-fn causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }

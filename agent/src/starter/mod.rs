@@ -74,17 +74,3 @@ pub const ENV_PORT: &str = "GRIDCAST_STARTER_PORT";
 pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
-
-/// An error with its causes, each once: `error: cause: cause`.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let next = error.to_string();
-        if !text.ends_with(&next) {
-            text = format!("{text}: {next}");
-        }
-        source = error.source();
-    }
-    text
-}

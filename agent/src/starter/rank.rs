@@ -18,7 +18,9 @@ use tokio::net::UnixStream;
 use tonic::transport::Endpoint;
 
 use super::program::find_program;
-use super::{DEFAULT_SOCKET, ENV_LAUNCH, ENV_SOCKET, chain, variable};
+use gridcast_core::failure::chain;
+
+use super::{DEFAULT_SOCKET, ENV_LAUNCH, ENV_SOCKET, variable};
 
 /// A starter answers within a millisecond; one that is starved for longer than this does not hold up the program.
 const ANSWER: Duration = Duration::from_secs(10);

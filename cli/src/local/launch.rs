@@ -187,7 +187,8 @@ pub(crate) async fn cut_short(
     launched: f64,
     progress: &Progress,
 ) -> Option<Launched> {
-    let asks = cluster.remotes.iter().map(|remote| tokio::time::timeout(CUT_SHORT_TIMEOUT, ranks(remote, id)));
+    let asks =
+        cluster.remotes.iter().map(|remote| tokio::time::timeout(CUT_SHORT_TIMEOUT, ranks(remote, id)));
     let seen: Vec<_> =
         futures::future::join_all(asks).await.into_iter().flatten().filter_map(Result::ok).collect();
     let first_rank = first_rank(&seen, launched, progress)?;
