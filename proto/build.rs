@@ -2,7 +2,13 @@
 
 use std::error::Error;
 
-const PROTOS: &[&str] = &["gridcast/v1/agent.proto", "gridcast/v1/relay.proto", "gridcast/v1/starter.proto"];
+const PROTOS: &[&str] = &[
+    "gridcast/v1/agent.proto",
+    "gridcast/v1/certificates.proto",
+    "gridcast/v1/datasets.proto",
+    "gridcast/v1/relay.proto",
+    "gridcast/v1/starter.proto",
+];
 
 fn main() -> Result<(), Box<dyn Error>> {
     for path in PROTOS {

@@ -203,11 +203,16 @@ impl Agent for Node {
         &self,
         request: Request<wire::ProbeBandwidthRequest>,
     ) -> Result<Response<wire::ProbeBandwidthReply>, Status> {
-        let wire::ProbeBandwidthRequest { peer, duration_millis, omit_millis, streams } =
+        let wire::ProbeBandwidthRequest { peer, duration_millis, omit_millis, streams, .. } =
             request.into_inner();
         let peer = peer.ok_or_else(no_peer)?;
         let order = SinkOrder::new(streams, omit_millis, duration_millis)?;
-        let ask = wire::ExpectRequest { streams: streams.max(1), omit_millis, duration_millis };
+        let ask = wire::ExpectRequest {
+            streams: streams.max(1),
+            omit_millis,
+            duration_millis,
+            ..Default::default()
+        };
         let announce = self.announce(&peer, ask);
         let result = self.0.prober.bandwidth(BandwidthPlan::new(order), announce).await?;
         Ok(Response::new(wire::ProbeBandwidthReply {
@@ -222,7 +227,7 @@ impl Agent for Node {
         &self,
         request: Request<wire::ApplySettingsRequest>,
     ) -> Result<Response<wire::ApplySettingsReply>, Status> {
-        let wire::ApplySettingsRequest { owner, settings, dry_run } = request.into_inner();
+        let wire::ApplySettingsRequest { owner, settings, dry_run, .. } = request.into_inner();
         let settings: Vec<_> = settings.into_iter().map(|setting| (setting.key, setting.value)).collect();
         let applied = self.tune(move |tuner| tuner.apply(&owner, &settings, dry_run)).await?;
         let settings = applied.into_iter().map(applied_setting).collect();

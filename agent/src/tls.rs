@@ -190,7 +190,12 @@ mod tests {
 
     #[test]
     fn only_literal_addresses_are_peers() {
-        let peer = |address: &str, port| Peer { name: "node-1".into(), address: address.into(), port };
+        let peer = |address: &str, port| Peer {
+            name: "node-1".into(),
+            address: address.into(),
+            port,
+            ..Peer::default()
+        };
         assert_eq!(peer_address(&peer("10.42.0.2", 7411)).unwrap(), "10.42.0.2:7411".parse().unwrap());
         assert_eq!(peer_address(&peer("fd00::2", 7411)).unwrap(), "[fd00::2]:7411".parse().unwrap());
         for (wrong, word) in [

@@ -7,6 +7,17 @@ pub(crate) fn pod_template(generator: &mut SchemaGenerator) -> Schema {
     <k8s_openapi::api::core::v1::PodTemplateSpec as schemars::JsonSchema>::json_schema(generator)
 }
 
+/// The core type, whole, without its descriptions.
+pub(crate) fn pod_security_context(generator: &mut SchemaGenerator) -> Schema {
+    <k8s_openapi::api::core::v1::PodSecurityContext as schemars::JsonSchema>::json_schema(generator)
+}
+
+/// Tolerations of a pod.
+pub(crate) fn tolerations(generator: &mut SchemaGenerator) -> Schema {
+    let item = <k8s_openapi::api::core::v1::Toleration as schemars::JsonSchema>::json_schema(generator);
+    json_schema!({ "type": "array", "maxItems": 16, "x-kubernetes-list-type": "atomic", "items": item })
+}
+
 /// An object of someone else's API, which that API's own server checks.
 pub(crate) fn foreign_object(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::{
+    api::core::v1::{PodSecurityContext, Toleration},
+    apimachinery::pkg::apis::meta::v1::{Condition, Time},
+};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -34,8 +37,8 @@ use crate::{
     validation = Rule::new("self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')")
         .message("must be lower-case letters, digits and '-', beginning with a letter")
         .field_path(".metadata.name"),
-    validation = Rule::new("size(self.metadata.name) <= 52")
-        .message(Message::Expression("'must be at most 52 characters, so that suffixes fit, but has %d'.format([size(self.metadata.name)])".into()))
+    validation = Rule::new("size(self.metadata.name) <= 100")
+        .message(Message::Expression("'must be at most 100 characters, so that suffixes fit, but has %d'.format([size(self.metadata.name)])".into()))
         .field_path(".metadata.name")
 )]
 #[x_kube(
@@ -75,6 +78,27 @@ pub struct BroadcastSpec {
     /// What becomes of the data when the object is deleted.
     #[serde(default)]
     pub retain: Retain,
+    /// The pod that reads a source of this namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_pod: Option<SourcePod>,
+}
+
+/// The pod that reads a volume, a ConfigMap, a Secret or a URL for a broadcast.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct SourcePod {
+    /// Who reads: user and groups that may read the data. The image's user, root without capabilities, if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "bounds::pod_security_context")]
+    pub security_context: Option<PodSecurityContext>,
+    /// Labels of Kubernetes nodes on which it may run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "bounds::label_map")]
+    pub node_selector: Option<BTreeMap<String, String>>,
+    /// Taints that it tolerates.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "bounds::tolerations")]
+    pub tolerations: Vec<Toleration>,
 }
 
 fn default_max_trees() -> i32 {
@@ -171,6 +195,20 @@ pub struct BroadcastStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0, max = 1_000_000_000.0))]
     pub bound_mbps: Option<f64>,
+    /// What the bound rests on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bound_kind: Option<BoundKind>,
+    /// The strategy that really ran.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32))]
+    pub strategy: Option<String>,
+    /// From the start until the slowest node had it, seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0, max = 31_536_000.0))]
+    pub seconds: Option<f64>,
+    /// When it ended, one way or another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completion_time: Option<Time>,
     /// Trees of the plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 16_000))]
@@ -179,6 +217,15 @@ pub struct BroadcastStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 9_007_199_254_740_991_i64))]
     pub source_bytes_read: Option<i64>,
+}
+
+/// What a bound rests on.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
+pub enum BoundKind {
+    /// What was measured between the nodes.
+    Measured,
+    /// Nothing but the assumption that all links are alike: the dataset was staged sooner than it could be measured for.
+    Assumed,
 }
 
 /// One node of a broadcast.

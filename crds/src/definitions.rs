@@ -29,17 +29,25 @@ pub(crate) fn open_api_schema(crd: &CustomResourceDefinition) -> Value {
         .unwrap_or_default()
 }
 
+/// Where a core type is embedded whole.
+const CORE_TYPES: [&str; 3] = [
+    "/properties/spec/properties/groups/items/properties/pod",
+    "/properties/spec/properties/sourcePod/properties/securityContext",
+    "/properties/spec/properties/sourcePod/properties/tolerations",
+];
+
 fn published(crd: CustomResourceDefinition) -> CustomResourceDefinition {
     let Ok(mut value) = serde_json::to_value(&crd) else { return crd };
     if let Some(schema) = value.pointer_mut("/spec/versions/0/schema/openAPIV3Schema") {
         // A rule's `fieldPath` must lead to a declared property, and of the metadata only the name may be declared.
         schema["properties"]["metadata"] =
             json!({ "type": "object", "properties": { "name": { "type": "string" } } });
-        if let Some(pod) = schema.pointer_mut("/properties/spec/properties/groups/items/properties/pod") {
-            let own = pod.get("description").cloned();
-            strip_descriptions(pod);
+        for place in CORE_TYPES {
+            let Some(core) = schema.pointer_mut(place) else { continue };
+            let own = core.get("description").cloned();
+            strip_descriptions(core);
             if let Some(own) = own {
-                pod["description"] = own;
+                core["description"] = own;
             }
         }
         refuse_nulls(schema);
@@ -74,7 +82,7 @@ fn refuse_nulls(schema: &mut Value) {
     let Value::Object(map) = schema else { return };
     if let Some(properties) = map.get_mut("properties").and_then(Value::as_object_mut) {
         for (name, property) in properties {
-            if name == "pod" {
+            if ["pod", "securityContext", "tolerations"].contains(&name.as_str()) {
                 continue;
             }
             if let Some(property) = property.as_object_mut() {

@@ -34,8 +34,8 @@ use crate::{
     validation = Rule::new("self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')")
         .message("must be lower-case letters, digits and '-', beginning with a letter")
         .field_path(".metadata.name"),
-    validation = Rule::new("size(self.metadata.name) <= 52")
-        .message(Message::Expression("'must be at most 52 characters, so that suffixes fit, but has %d'.format([size(self.metadata.name)])".into()))
+    validation = Rule::new("size(self.metadata.name) <= 100")
+        .message(Message::Expression("'must be at most 100 characters, so that suffixes fit, but has %d'.format([size(self.metadata.name)])".into()))
         .field_path(".metadata.name")
 )]
 #[serde(rename_all = "camelCase")]
@@ -104,6 +104,11 @@ pub struct NetworkMapStatus {
     /// The topology that explains the measurements.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology: Option<InferredTopology>,
+    /// How it was measured, where that limits what the figures say; one sentence each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 20), inner(length(max = 512)))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub notes: Vec<String>,
     /// What to look at, one sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 20), inner(length(max = 512)))]
@@ -128,6 +133,14 @@ pub struct Matrices {
     #[schemars(length(max = 64), inner(length(min = 1, max = 253)))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub hosts: Vec<String>,
+    /// Least round-trip time by payload size in bytes, milliseconds.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "bounds::matrices")]
+    pub min_rtt_milliseconds: BTreeMap<String, Vec<Vec<Option<f64>>>>,
+    /// Longest round-trip time by payload size in bytes, milliseconds.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "bounds::matrices")]
+    pub max_rtt_milliseconds: BTreeMap<String, Vec<Vec<Option<f64>>>>,
     /// Average round-trip time by payload size in bytes, milliseconds.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "bounds::matrices")]

@@ -26,6 +26,11 @@ pub use status::VirtualClusterStatus;
     status = "VirtualClusterStatus",
     derive = "PartialEq",
     shortname = "vcl",
+    scale(
+        spec_replicas_path = ".spec.replicas",
+        status_replicas_path = ".status.replicas",
+        label_selector_path = ".status.selector"
+    ),
     category = "gridcast",
     doc = "A set of nodes that become one MPI cluster: measured, tuned, staged, and then running a program.",
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"),
@@ -49,7 +54,7 @@ pub use status::VirtualClusterStatus;
 )]
 #[x_kube(
     validation = Rule::new(
-            "!has(self.run) || (has(self.run.allowOversubscribe) && self.run.allowOversubscribe) || \
+            "!has(self.run) || has(self.replicas) || (has(self.run.allowOversubscribe) && self.run.allowOversubscribe) || \
              self.run.processes <= self.groups.map(g, g.replicas * (has(g.slots) ? g.slots : 1)).sum()"
         )
         // Only `format` has a cost that the API server can bound: of strings put together by `+` it would refuse the rule.
@@ -59,7 +64,21 @@ pub use status::VirtualClusterStatus;
              self.groups.map(g, g.replicas * (has(g.slots) ? g.slots : 1)).sum()])".into()
         ))
         .field_path(".run.processes"),
-    validation = Rule::new("!has(self.run) || self.groups.exists(g, g.replicas > 0)")
+    validation = Rule::new("!has(self.replicas) || size(self.groups) == 1")
+        .message("may be given only where there is one group; set `replicas` in each group instead")
+        .field_path(".replicas"),
+    validation = Rule::new(
+            "!has(self.run) || !has(self.replicas) || (has(self.run.allowOversubscribe) && self.run.allowOversubscribe) || \
+             self.run.processes <= self.replicas * (has(self.groups[0].slots) ? self.groups[0].slots : 1)"
+        )
+        .message("must not exceed `replicas` times the slots of the group")
+        .field_path(".run.processes"),
+    validation = Rule::new(
+            "self.suspend || oldSelf.suspend || !has(self.run) || \
+             (has(self.replicas) == has(oldSelf.replicas) && (!has(self.replicas) || self.replicas == oldSelf.replicas))"
+        )
+        .message("replicas of a cluster with something to run may not change except while `suspend` is true"),
+    validation = Rule::new("!has(self.run) || has(self.replicas) || self.groups.exists(g, g.replicas > 0)")
         .message("must have at least one replica when there is something to run")
         .field_path(".groups"),
     validation = Rule::new("!has(self.data) || self.data.all(d, self.data.exists_one(other, other.mountPath == d.mountPath))")
@@ -91,6 +110,10 @@ pub struct VirtualClusterSpec {
     #[schemars(length(min = 1, max = 16))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub groups: Vec<Group>,
+    /// Number of nodes of the only group, instead of the group's own: what `kubectl scale` sets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 1000))]
+    pub replicas: Option<i32>,
     /// What is measured, demanded and tuned. Measured once before the run, nothing demanded, nothing tuned if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Network>,
@@ -142,14 +165,19 @@ impl VirtualClusterSpec {
         self.network.as_ref().and_then(|network| network.require.as_ref())
     }
 
+    /// Number of nodes of `group`, one of this spec's.
+    pub fn replicas_of(&self, group: &Group) -> u32 {
+        self.replicas.unwrap_or(group.replicas).unsigned_abs()
+    }
+
     /// Number of nodes.
     pub fn nodes(&self) -> u32 {
-        self.groups.iter().map(|group| group.replicas.unsigned_abs()).sum()
+        self.groups.iter().map(|group| self.replicas_of(group)).sum()
     }
 
     /// Number of processes that fit.
     pub fn slots(&self) -> u32 {
-        self.groups.iter().map(|group| group.replicas.unsigned_abs() * group.slots()).sum()
+        self.groups.iter().map(|group| self.replicas_of(group) * group.slots()).sum()
     }
 }
 
@@ -159,7 +187,8 @@ impl VirtualCluster {
         let cluster = self.metadata.name.clone().unwrap_or_default();
         self.spec.groups.iter().flat_map(move |group| {
             let cluster = cluster.clone();
-            (0..group.replicas).map(move |index| (format!("{cluster}-{}-{index}", group.name), group))
+            (0..self.spec.replicas_of(group))
+                .map(move |index| (format!("{cluster}-{}-{index}", group.name), group))
         })
     }
 }

@@ -113,7 +113,12 @@ mod tests {
     fn peers(names: &[&str]) -> Vec<v1::Peer> {
         names
             .iter()
-            .map(|name| v1::Peer { name: (*name).to_owned(), address: "127.0.0.1".to_owned(), port: 1 })
+            .map(|name| v1::Peer {
+                name: (*name).to_owned(),
+                address: "127.0.0.1".to_owned(),
+                port: 1,
+                ..Default::default()
+            })
             .collect()
     }
 

@@ -167,6 +167,10 @@ impl Broadcasts for Service {
         Ok(Response::new(ReceiverStream::new(stream)))
     }
 
+    async fn inspect(&self, _: Request<v1::InspectRequest>) -> Result<Response<v1::Opened>, Status> {
+        Err(Status::unimplemented("inspect"))
+    }
+
     async fn collect(
         &self,
         request: Request<v1::CollectRequest>,

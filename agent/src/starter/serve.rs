@@ -118,6 +118,7 @@ pub struct StarterService {
 #[tonic::async_trait]
 impl Starter for StarterService {
     type ExecStream = ReceiverStream<Result<ExecReply, Status>>;
+    type LaunchStream = ReceiverStream<Result<gridcast_proto::v1::LaunchEvent, Status>>;
 
     async fn exec(
         &self,
@@ -140,6 +141,34 @@ impl Starter for StarterService {
             drop(permit);
         });
         Ok(Response::new(ReceiverStream::new(stream)))
+    }
+
+    async fn configure(
+        &self,
+        _: Request<gridcast_proto::v1::ConfigureRequest>,
+    ) -> Result<Response<gridcast_proto::v1::ConfigureReply>, Status> {
+        Err(Status::unimplemented("configure"))
+    }
+
+    async fn check(
+        &self,
+        _: Request<gridcast_proto::v1::CheckRequest>,
+    ) -> Result<Response<gridcast_proto::v1::CheckReply>, Status> {
+        Err(Status::unimplemented("check"))
+    }
+
+    async fn launch(
+        &self,
+        _: Request<gridcast_proto::v1::LaunchRequest>,
+    ) -> Result<Response<Self::LaunchStream>, Status> {
+        Err(Status::unimplemented("launch"))
+    }
+
+    async fn stop_launch(
+        &self,
+        _: Request<gridcast_proto::v1::StopLaunchRequest>,
+    ) -> Result<Response<gridcast_proto::v1::StopLaunchReply>, Status> {
+        Err(Status::unimplemented("stop"))
     }
 
     async fn ranks(&self, request: Request<RanksRequest>) -> Result<Response<RanksReply>, Status> {

@@ -19,8 +19,8 @@ use nodes::{Keys, Pair, peer};
 #[test]
 fn a_controller_learns_who_answers() {
     let pair = Pair::new();
-    let facts =
-        pair.control(async |mut agent| agent.describe(DescribeRequest {}).await.unwrap().into_inner());
+    let facts = pair
+        .control(async |mut agent| agent.describe(DescribeRequest::default()).await.unwrap().into_inner());
     assert_eq!((facts.name.as_str(), facts.probe_port, facts.mtu), ("node-0", 7413, 1500));
     assert_eq!(facts.pid, i64::from(pair.agents[0].process.id()));
     assert!(facts.settings.contains_key("net.ipv4.tcp_rmem"), "{facts:?}");
@@ -60,7 +60,7 @@ fn only_members_of_the_run_are_heard_and_believed() {
         pair.namespaces[0].enter(async move || {
             let channel =
                 identity.endpoint(&peer).unwrap().connect().await.map_err(|error| error.to_string())?;
-            let reply = AgentClient::new(channel).describe(DescribeRequest {}).await;
+            let reply = AgentClient::new(channel).describe(DescribeRequest::default()).await;
             reply.map(|reply| reply.into_inner().name).map_err(|status| status.to_string())
         })
     };

@@ -169,7 +169,12 @@ impl Drop for Agent {
 
 /// How a node of a [`Pair`] is reached.
 pub(crate) fn peer(index: usize) -> Peer {
-    Peer { name: format!("node-{index}"), address: format!("10.42.0.{}", index + 1), port: 7411 }
+    Peer {
+        name: format!("node-{index}"),
+        address: format!("10.42.0.{}", index + 1),
+        port: 7411,
+        ..Peer::default()
+    }
 }
 
 /// Two nodes, `node-0` at 10.42.0.1 and `node-1` at 10.42.0.2, and a controller in the namespace of the first.

@@ -13,6 +13,7 @@ fn latency(peer: Peer, payload_bytes: u32, count: u32) -> ProbeLatencyRequest {
         count,
         interval_micros: 10_000,
         timeout_millis: 2_000,
+        pod: String::new(),
     }
 }
 
@@ -122,6 +123,7 @@ fn bandwidth_is_what_the_link_carries_and_a_deep_queue_prolongs_nothing() {
             duration_millis: 1_000,
             omit_millis: 1_000,
             streams,
+            pod: String::new(),
         };
         let (reply, seconds) = pair.control(async |mut agent| {
             let start = std::time::Instant::now();
@@ -143,7 +145,13 @@ fn bandwidth_is_what_the_link_carries_and_a_deep_queue_prolongs_nothing() {
 fn a_bandwidth_probe_to_an_agent_that_is_gone_names_it() {
     let mut pair = Pair::new();
     pair.agents.remove(1).kill();
-    let ask = ProbeBandwidthRequest { peer: Some(peer(1)), duration_millis: 100, omit_millis: 0, streams: 1 };
+    let ask = ProbeBandwidthRequest {
+        peer: Some(peer(1)),
+        duration_millis: 100,
+        omit_millis: 0,
+        streams: 1,
+        pod: String::new(),
+    };
     let status = pair.control(async |mut agent| agent.probe_bandwidth(ask).await.unwrap_err());
     assert_eq!(status.code(), Code::Unavailable);
     assert!(status.message().contains("node-1"), "{status}");
@@ -180,8 +188,13 @@ fn figures_beside_ping() {
     }
     pair.throttle_with("100mbit", "30000");
     for streams in [1, 4] {
-        let ask =
-            ProbeBandwidthRequest { peer: Some(peer(1)), duration_millis: 2_000, omit_millis: 500, streams };
+        let ask = ProbeBandwidthRequest {
+            peer: Some(peer(1)),
+            duration_millis: 2_000,
+            omit_millis: 500,
+            streams,
+            pod: String::new(),
+        };
         let reply = pair.control(async |mut agent| agent.probe_bandwidth(ask).await.unwrap().into_inner());
         println!("100mbit, {streams} streams: {reply:?}");
     }

@@ -14,12 +14,12 @@ fn apply(pair: &Pair, owner: &str, dry_run: bool, settings: &[(&str, &str)]) -> 
     let setting =
         |(key, value): &(&str, &str)| Setting { key: (*key).to_owned(), value: (*value).to_owned() };
     let settings = settings.iter().map(setting).collect();
-    let ask = ApplySettingsRequest { owner: owner.to_owned(), settings, dry_run };
+    let ask = ApplySettingsRequest { owner: owner.to_owned(), settings, dry_run, pod: String::new() };
     pair.control(async |mut agent| agent.apply_settings(ask).await.unwrap().into_inner().settings)
 }
 
 fn restore(pair: &Pair, owner: &str) -> Vec<RestoredSetting> {
-    let ask = RestoreSettingsRequest { owner: owner.to_owned() };
+    let ask = RestoreSettingsRequest { owner: owner.to_owned(), pod: String::new() };
     pair.control(async |mut agent| agent.restore_settings(ask).await.unwrap().into_inner().settings)
 }
 

@@ -182,7 +182,12 @@ impl Node {
                 .add_service(service.relay())
                 .serve_with_incoming(incoming),
         );
-        let peer = Peer { name: name.to_owned(), address: "127.0.0.1".to_owned(), port: u32::from(port) };
+        let peer = Peer {
+            name: name.to_owned(),
+            address: "127.0.0.1".to_owned(),
+            port: u32::from(port),
+            ..Peer::default()
+        };
         Self { peer, root, counters, runtime: Some(runtime) }
     }
 

@@ -79,7 +79,7 @@ impl Proxy {
                 .add_service(RelayServer::new(front))
                 .serve_with_incoming(incoming),
         );
-        let peer = Peer { name: name.to_owned(), address: "127.0.0.1".to_owned(), port };
+        let peer = Peer { name: name.to_owned(), address: "127.0.0.1".to_owned(), port, ..Peer::default() };
         Self { peer, gate, runtime: Some(runtime) }
     }
 

@@ -62,7 +62,7 @@ impl Cluster {
     /// Waits until each agent and each starter answers.
     pub(super) async fn await_answers(&mut self, run: &OwnedRun) -> Result<(), Failure> {
         let waits = self.remotes.iter().map(|remote| async move {
-            let agent = retry(async || remote.agent().describe(DescribeRequest {}).await);
+            let agent = retry(async || remote.agent().describe(DescribeRequest::default()).await);
             let starter = retry(async || remote.starter().ranks(RanksRequest::default()).await);
             let (facts, starter) = tokio::join!(agent, starter);
             let late = |what: &str, reason: &str, status: &tonic::Status| {

@@ -116,6 +116,7 @@ async fn bandwidth_of(from: &Remote, to: &Remote, rtt: Option<f64>) -> Result<f6
         duration_millis: trips(MEASURED_ROUND_TRIPS, BANDWIDTH),
         omit_millis: trips(OMIT_ROUND_TRIPS, OMIT),
         streams: 1,
+        ..ProbeBandwidthRequest::default()
     };
     let reply = from.agent().probe_bandwidth(request).await;
     let what = format!("measuring bandwidth to {}", to.name);
@@ -193,6 +194,7 @@ async fn ping(
         count: probe.count.unsigned_abs(),
         interval_micros: u32::try_from(interval.as_micros()).unwrap_or(u32::MAX),
         timeout_millis: millis(LATENCY_TIMEOUT + interval),
+        ..ProbeLatencyRequest::default()
     };
     let reply = from.agent().probe_latency(request).await;
     let what = format!("measuring round-trip times to {}", to.name);

@@ -93,6 +93,7 @@ impl Remote {
             name: self.name.clone(),
             address: self.address.to_string(),
             port: AGENT_PORT.into(),
+            ..Default::default()
         }
     }
 

@@ -96,7 +96,7 @@ async fn apply(
 ) -> Result<Vec<TcpSetting>, Failure> {
     let wanted = plan.iter().filter(|s| s.changes());
     let settings = wanted.map(|s| Setting { key: s.key.clone(), value: s.value.clone() }).collect();
-    let request = ApplySettingsRequest { owner: owner.to_owned(), settings, dry_run };
+    let request = ApplySettingsRequest { owner: owner.to_owned(), settings, dry_run, pod: String::new() };
     let reply = remote.agent().apply_settings(request).await;
     let applied =
         reply.map_err(|s| remote.failed("TuneFailed", "writing TCP settings", &s))?.into_inner().settings;
@@ -128,7 +128,10 @@ async fn apply(
 pub(crate) async fn restore(cluster: &Cluster, owner: &str, settings: &mut [TcpSetting], timeout: Duration) {
     let calls = cluster.remotes.iter().map(|remote| async move {
         let call = async {
-            remote.agent().restore_settings(RestoreSettingsRequest { owner: owner.to_owned() }).await
+            remote
+                .agent()
+                .restore_settings(RestoreSettingsRequest { owner: owner.to_owned(), pod: String::new() })
+                .await
         };
         let reply = tokio::time::timeout(timeout, call).await.ok()?.ok()?;
         Some((remote.name.clone(), reply.into_inner().settings))

@@ -45,6 +45,68 @@ pub struct VirtualClusterStatus {
     /// The program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunStatus>,
+    /// When it ended, one way or another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completion_time: Option<Time>,
+    /// The first nodes of the cluster, in machinefile order, and where they are.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    pub nodes: Vec<PlacedNode>,
+    /// What was written, or would be, in the nodes' network namespaces; the first 256 settings.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["host".into(), "key".into()]))]
+    pub tcp: Vec<TunedSetting>,
+}
+
+/// One node of the cluster.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct PlacedNode {
+    /// Its name, as in the machinefile.
+    #[schemars(length(min = 1, max = 63))]
+    pub name: String,
+    /// The Kubernetes node that carries it, once it has a place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub node: Option<String>,
+    /// Its address, once it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 64))]
+    pub address: Option<String>,
+    /// Whether its starter answers.
+    pub ready: bool,
+    /// Why it is not ready, one word.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 64))]
+    pub reason: Option<String>,
+}
+
+/// One kernel setting of one node.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct TunedSetting {
+    /// The node.
+    #[schemars(length(min = 1, max = 63))]
+    pub host: String,
+    /// The sysctl.
+    #[schemars(length(min = 1, max = 128))]
+    pub key: String,
+    /// Its value before.
+    #[schemars(length(max = 128))]
+    pub before: String,
+    /// Its value as read back.
+    #[schemars(length(max = 128))]
+    pub applied: String,
+    /// The value from before is in force.
+    pub restored: bool,
+    /// Nothing was written.
+    pub dry_run: bool,
+    /// Why this value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 512))]
+    pub note: Option<String>,
 }
 
 /// When each state was first reached.
@@ -136,6 +198,14 @@ pub struct StagedData {
     /// Nodes that have all of it, verified.
     #[schemars(range(min = 0, max = 16_000))]
     pub nodes_staged: i32,
+    /// The Broadcast that carries it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub broadcast_name: Option<String>,
+    /// The strategy that really ran.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32))]
+    pub strategy: Option<String>,
     /// Sum of the nodes' rates, Mbit/s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0, max = 1_000_000_000.0))]
@@ -162,6 +232,14 @@ pub struct RunStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 255))]
     pub exit_code: Option<i32>,
+    /// The launch that runs or ran last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 128))]
+    pub launch: Option<String>,
+    /// The end of what the program and its launcher wrote.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 8192))]
+    pub log_tail: Option<String>,
     /// Where the ranks were seen.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
