@@ -22,6 +22,8 @@ const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Keys are a few KiB; anything larger is the wrong file.
 const MAX_PEM_BYTES: u64 = 1 << 20;
+/// Longest DNS name.
+const MAX_DOMAIN_BYTES: usize = 253;
 
 /// Why keys or a peer's address could not be used.
 #[derive(Debug, Error)]
@@ -41,6 +43,12 @@ pub enum TlsError {
         path: PathBuf,
         /// What was looked for.
         expected: &'static str,
+    },
+    /// The file `domain` is there but holds no DNS name.
+    #[error("{path} holds no DNS name: it must be one line of labels like `members.example.org`")]
+    NotDomain {
+        /// The file.
+        path: PathBuf,
     },
     /// The peer's address is not a literal IP address.
     #[error(
@@ -77,7 +85,7 @@ impl TlsError {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Read { .. } => "KeysUnreadable",
-            Self::NotPem { .. } | Self::Config { .. } => "KeysInvalid",
+            Self::NotPem { .. } | Self::NotDomain { .. } | Self::Config { .. } => "KeysInvalid",
             Self::Address { .. } | Self::Port { .. } => "PeerInvalid",
         }
     }
@@ -87,6 +95,8 @@ impl TlsError {
 #[derive(Clone)]
 pub struct Identity {
     directory: PathBuf,
+    /// Members of a cluster have one certificate for all: it names `*.DOMAIN`.
+    domain: Option<String>,
     authority: Certificate,
     own: tonic::transport::Identity,
 }
@@ -99,13 +109,15 @@ impl std::fmt::Debug for Identity {
 }
 
 impl Identity {
-    /// Loads `ca.pem`, `cert.pem` and `key.pem` of `directory`.
+    /// Loads `ca.pem`, `cert.pem` and `key.pem` of `directory`, and `domain` where there is one: then a peer called
+    /// `NAME` has to show a certificate for `NAME.DOMAIN`.
     pub fn load(directory: &Path) -> Result<Self, TlsError> {
         let authority = read_pem(&directory.join("ca.pem"), "CERTIFICATE")?;
         let certificate = read_pem(&directory.join("cert.pem"), "CERTIFICATE")?;
         let key = read_pem(&directory.join("key.pem"), "PRIVATE KEY")?;
         Ok(Self {
             directory: directory.to_owned(),
+            domain: read_domain(&directory.join("domain"))?,
             authority: Certificate::from_pem(authority),
             own: tonic::transport::Identity::from_pem(certificate, key),
         })
@@ -119,12 +131,18 @@ impl Identity {
             .timeout(CONNECT_TIMEOUT)
     }
 
-    /// A client that shows these keys and accepts only a server whose certificate names `peer_name`.
+    /// The name that the certificate of a peer called `peer_name` must hold.
+    pub fn certified_name(&self, peer_name: &str) -> String {
+        self.domain.as_ref().map_or_else(|| peer_name.to_owned(), |domain| format!("{peer_name}.{domain}"))
+    }
+
+    /// A client that shows these keys and accepts only a server whose certificate names `peer_name` (see
+    /// [`certified_name`](Self::certified_name)).
     pub fn client_config(&self, peer_name: &str) -> ClientTlsConfig {
         ClientTlsConfig::new()
             .identity(self.own.clone())
             .ca_certificate(self.authority.clone())
-            .domain_name(peer_name)
+            .domain_name(self.certified_name(peer_name))
     }
 
     /// The endpoint of a peer, not yet connected. Settings suit both small calls and bulk data: no Nagle delay,
@@ -171,9 +189,50 @@ fn read_pem(path: &Path, expected: &'static str) -> Result<Vec<u8>, TlsError> {
     if found { Ok(text) } else { Err(not_pem()) }
 }
 
+/// None where there is no such file.
+fn read_domain(path: &Path) -> Result<Option<String>, TlsError> {
+    let text = match std::fs::read(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(TlsError::Read { path: path.to_owned(), source }),
+    };
+    let not_domain = || TlsError::NotDomain { path: path.to_owned() };
+    let text = String::from_utf8(text).map_err(|_| not_domain())?;
+    let domain = text.trim();
+    let is_label = |label: &str| {
+        let inner = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+        (1..=63).contains(&label.len()) && label.bytes().all(inner)
+    };
+    if domain.len() <= MAX_DOMAIN_BYTES && domain.split('.').all(is_label) {
+        Ok(Some(domain.to_owned()))
+    } else {
+        Err(not_domain())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_domain_completes_the_names_of_peers() {
+        let directory = tempfile::tempdir().unwrap();
+        for (file, label) in [("ca", "CERTIFICATE"), ("cert", "CERTIFICATE"), ("key", "PRIVATE KEY")] {
+            let text = format!("-----BEGIN {label}-----\n-----END {label}-----\n");
+            std::fs::write(directory.path().join(format!("{file}.pem")), text).unwrap();
+        }
+        let load = || Identity::load(directory.path());
+        assert_eq!(load().unwrap().certified_name("ring-node-0"), "ring-node-0");
+        let domain = directory.path().join("domain");
+        std::fs::write(&domain, "1f0c.members.gridcast.io\n").unwrap();
+        assert_eq!(load().unwrap().certified_name("ring-node-0"), "ring-node-0.1f0c.members.gridcast.io");
+        for wrong in ["", "a..b", "a b", "a/b", &"a.".repeat(200)] {
+            std::fs::write(&domain, wrong).unwrap();
+            let error = load().unwrap_err();
+            assert_eq!(error.reason(), "KeysInvalid");
+            assert!(error.to_string().contains("domain holds no DNS name"), "{error}");
+        }
+    }
 
     #[test]
     fn a_missing_or_wrong_file_is_named() {
