@@ -10,6 +10,7 @@
 
 pub mod apply;
 pub mod args;
+pub mod auxiliary_pod;
 pub mod failure;
 pub mod kind;
 pub mod observe;
