@@ -3,11 +3,13 @@
 use std::error::Error;
 
 const PROTOS: &[&str] = &[
+    "csi/v1/csi.proto",
     "gridcast/v1/agent.proto",
     "gridcast/v1/certificates.proto",
     "gridcast/v1/datasets.proto",
     "gridcast/v1/relay.proto",
     "gridcast/v1/starter.proto",
+    "pluginregistration/v1/api.proto",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -43,3 +43,18 @@
 pub mod v1 {
     tonic::include_proto!("gridcast.v1");
 }
+
+/// The part of the Container Storage Interface, version 1, that kubelet speaks with a plugin of inline volumes.
+pub mod csi {
+    /// Version 1 of the interface.
+    #[allow(missing_docs, clippy::pedantic, unreachable_pub, unused_qualifications)]
+    pub mod v1 {
+        tonic::include_proto!("csi.v1");
+    }
+}
+
+/// How a plugin becomes known to kubelet.
+#[allow(missing_docs, clippy::pedantic, unreachable_pub, unused_qualifications)]
+pub mod pluginregistration {
+    tonic::include_proto!("pluginregistration");
+}
