@@ -18,3 +18,4 @@ pub mod plan;
 pub mod reconcile;
 pub mod run;
 pub mod verdict;
+pub mod virtual_cluster;

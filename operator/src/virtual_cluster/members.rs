@@ -1,0 +1,75 @@
+//! Which nodes does a spec ask for, and when is a pod the one that is asked for?
+
+use gridcast_crds::{
+    VirtualCluster,
+    virtual_cluster::{Group, Run},
+};
+use serde_json::json;
+
+use super::observed::{Member, MemberPod, Phase};
+
+/// Annotation with the number of the keys in use; another number makes new keys, and new pods that have them.
+pub const KEYS_ANNOTATION: &str = "gridcast.io/keys";
+
+/// The number of the keys in use: 1 unless the annotation says otherwise.
+pub fn key_generation(cluster: &VirtualCluster) -> u32 {
+    let annotations = cluster.metadata.annotations.as_ref();
+    annotations
+        .and_then(|all| all.get(KEYS_ANNOTATION))
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(1)
+}
+
+/// What a pod of `group` is made from, in 16 hexadecimal digits: the value of the label `gridcast.io/incarnation`. A pod
+/// with another value is not the one that the spec asks for.
+pub fn incarnation(cluster: &VirtualCluster, group: &Group) -> String {
+    let data: Vec<_> = cluster.spec.data.iter().map(|data| (&data.name, &data.mount_path)).collect();
+    let parts = json!([group.name, group.pod, data, key_generation(cluster)]);
+    digest(&[&parts.to_string()])
+}
+
+/// Identifies what is asked for altogether: every group's incarnation and size.
+pub fn creation_key(cluster: &VirtualCluster) -> String {
+    let groups = cluster.spec.groups.iter();
+    let parts: Vec<String> = groups
+        .map(|group| format!("{}/{}", incarnation(cluster, group), cluster.spec.replicas_of(group)))
+        .collect();
+    digest(&parts.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// Identifies the pods that are the cluster at present, by their UIDs in machinefile order; none unless all run.
+pub fn membership(members: &[Member]) -> Option<String> {
+    let uids: Option<Vec<&str>> =
+        members.iter().map(|member| running(member).map(|pod| pod.uid.as_str())).collect();
+    uids.map(|uids| digest(&uids))
+}
+
+/// The member's pod, if it runs, has an address and is not on its way out.
+pub fn running(member: &Member) -> Option<&MemberPod> {
+    let pod = member.pod.as_ref()?;
+    let runs =
+        pod.phase == Phase::Running && pod.deleting.is_none() && pod.address.is_some() && pod.node.is_some();
+    runs.then_some(pod)
+}
+
+/// The claims that results go to, each once, in the order in which `collect` names them.
+pub fn collect_claims(run: &Run) -> Vec<&str> {
+    let mut claims: Vec<&str> = Vec::new();
+    for collect in &run.collect {
+        let claim = collect.to.persistent_volume_claim.claim_name.as_str();
+        if !claims.contains(&claim) {
+            claims.push(claim);
+        }
+    }
+    claims
+}
+
+/// 64 bits of BLAKE3 over the parts and their boundaries: enough to tell a cluster's own past from its present.
+fn digest(parts: &[&str]) -> String {
+    let mut hasher = blake3::Hasher::new();
+    for part in parts {
+        hasher.update(&(part.len() as u64).to_le_bytes());
+        hasher.update(part.as_bytes());
+    }
+    hasher.finalize().to_hex()[..16].to_owned()
+}

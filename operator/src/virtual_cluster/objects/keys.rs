@@ -1,0 +1,26 @@
+//! By what do members know each other?
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Secret;
+
+use super::Blueprint;
+
+impl Blueprint<'_> {
+    /// Name of the Secret. It carries the number of the keys, so that rotated ones are another object and nothing ever has
+    /// to be read or changed.
+    pub fn keys_name(&self) -> String {
+        format!("{}-keys-{}", self.name(), self.keys)
+    }
+
+    /// The Secret with the keys of all members: one pair for the whole cluster, since 5,000 would not fit. For a plain POST.
+    pub fn keys_secret(&self, keys: BTreeMap<String, String>) -> Secret {
+        Secret {
+            metadata: self.metadata(self.keys_name()),
+            type_: Some("Opaque".into()),
+            immutable: Some(true),
+            string_data: Some(keys),
+            data: None,
+        }
+    }
+}
