@@ -63,11 +63,11 @@ fn plan(intake: &Intake, cluster: &Cluster, network: Option<&Network>) -> Vec<Pl
         probes: intake.probe.as_ref().map_or(0, |p| p.count.unsigned_abs()),
         sockets_per_peer: SOCKETS_PER_PEER,
         profile: match intake.tcp.profile {
-            TcpProfile::Auto => Profile::Auto,
-            TcpProfile::Asynchronous => Profile::Asynchronous,
-            TcpProfile::Staggered => Profile::Staggered,
-            TcpProfile::Synchronous => Profile::Synchronous,
-            TcpProfile::Bulk => Profile::Bulk,
+            None | Some(TcpProfile::Auto) => Profile::Auto,
+            Some(TcpProfile::Asynchronous) => Profile::Asynchronous,
+            Some(TcpProfile::Staggered) => Profile::Staggered,
+            Some(TcpProfile::Synchronous) => Profile::Synchronous,
+            Some(TcpProfile::Bulk) => Profile::Bulk,
         },
         mode: match intake.tcp.mode {
             TcpMode::Off => Mode::Off,

@@ -125,8 +125,9 @@ pub enum OnViolation {
 pub struct Tcp {
     /// Whether they are changed.
     pub mode: TcpMode,
-    /// How the program communicates.
-    pub profile: TcpProfile,
+    /// How the program communicates. Nothing is assumed of it if absent: slow start after idle stays as it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<TcpProfile>,
     /// What a change is judged by.
     pub objective: TcpObjective,
 }
@@ -144,10 +145,9 @@ pub enum TcpMode {
 }
 
 /// How the program communicates (Hablot's classes).
-#[derive(Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema)]
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
 pub enum TcpProfile {
-    /// Found out in the first seconds of the run.
-    #[default]
+    /// Found out in the first seconds of the run. On Kubernetes refused so far.
     Auto,
     /// Each process sends when it is ready (NPB's BT, SP).
     Asynchronous,
