@@ -1,6 +1,6 @@
 //! What gridcast last saw of a cluster.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time};
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 
@@ -109,37 +109,37 @@ pub struct TunedSetting {
     pub note: Option<String>,
 }
 
-/// When each state was first reached.
+/// When each state was first reached, to the microsecond: a small run is over in two seconds.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Timeline {
     /// The object was first seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub created: Option<Time>,
+    pub created: Option<MicroTime>,
     /// Every node has a place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub scheduled: Option<Time>,
+    pub scheduled: Option<MicroTime>,
     /// Every node answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ready: Option<Time>,
+    pub ready: Option<MicroTime>,
     /// The network was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub measured: Option<Time>,
+    pub measured: Option<MicroTime>,
     /// The TCP settings were in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tuned: Option<Time>,
+    pub tuned: Option<MicroTime>,
     /// Every dataset was on every node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub staged: Option<Time>,
+    pub staged: Option<MicroTime>,
     /// `mpirun` was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub launched: Option<Time>,
+    pub launched: Option<MicroTime>,
     /// The first rank reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub first_rank: Option<Time>,
+    pub first_rank: Option<MicroTime>,
     /// It ended, one way or another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub finished: Option<Time>,
+    pub finished: Option<MicroTime>,
 }
 
 /// The network between the nodes, in a few figures. The matrices are in the NetworkMap.
