@@ -12,7 +12,7 @@ use super::observed::{Member, MemberPod, Phase};
 pub const KEYS_ANNOTATION: &str = "gridcast.io/keys";
 
 /// The number of the keys in use: 1 unless the annotation says otherwise.
-pub fn key_generation(cluster: &VirtualCluster) -> u32 {
+pub fn key_generation(cluster: &VirtualCluster) -> u64 {
     let annotations = cluster.metadata.annotations.as_ref();
     annotations
         .and_then(|all| all.get(KEYS_ANNOTATION))
@@ -20,12 +20,14 @@ pub fn key_generation(cluster: &VirtualCluster) -> u32 {
         .unwrap_or(1)
 }
 
-/// What a pod of `group` is made from, in 16 hexadecimal digits: the value of the label `gridcast.io/incarnation`. A pod
-/// with another value is not the one that the spec asks for.
-pub fn incarnation(cluster: &VirtualCluster, group: &Group) -> String {
+/// Tells what a pod of `group` is made from: the value of the label `gridcast.io/incarnation`. A pod with another value is
+/// not the one that the spec asks for. It follows from the spec alone, so that an operator which missed a change, or a
+/// change and its opposite, does neither too much nor too little.
+pub fn incarnation(cluster: &VirtualCluster, group: &Group) -> u64 {
     let data: Vec<_> = cluster.spec.data.iter().map(|data| (&data.name, &data.mount_path)).collect();
     let parts = json!([group.name, group.pod, data, key_generation(cluster)]);
-    digest(&[&parts.to_string()])
+    let hash = hash(&[&parts.to_string()]);
+    u64::from_le_bytes(std::array::from_fn(|i| hash.as_bytes()[i]))
 }
 
 /// Identifies what is asked for altogether: every group's incarnation and size.
@@ -64,12 +66,17 @@ pub fn collect_claims(run: &Run) -> Vec<&str> {
     claims
 }
 
-/// 64 bits of BLAKE3 over the parts and their boundaries: enough to tell a cluster's own past from its present.
+/// 64 bits of [`hash`], in 16 hexadecimal digits: enough to tell a cluster's own past from its present.
 fn digest(parts: &[&str]) -> String {
+    hash(parts).to_hex()[..16].to_owned()
+}
+
+/// BLAKE3 over the parts and their boundaries.
+fn hash(parts: &[&str]) -> blake3::Hash {
     let mut hasher = blake3::Hasher::new();
     for part in parts {
         hasher.update(&(part.len() as u64).to_le_bytes());
         hasher.update(part.as_bytes());
     }
-    hasher.finalize().to_hex()[..16].to_owned()
+    hasher.finalize()
 }
