@@ -1,0 +1,188 @@
+"""Programs run: data from everywhere, every flavour, every kind of node."""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+
+from kubernetes import ROOT, Failed, cluster
+from shared import FOLDERS, RING, check_schema, complete, data, dataset, expect, listing, on_node, placed
+
+
+def scenario_readme(kube):
+    """What the README says, word by word, with a volume of 1 MiB: apply, wait, get, status, report."""
+    with kube.namespace("readme") as namespace:
+        dataset(f"{FOLDERS}/ics")
+        kube.volume(namespace, "ics", f"{FOLDERS}/ics")
+        kube.kubectl("-n", namespace, "apply", "-f", "examples/ring.yaml")
+        kube.kubectl("-n", namespace, "wait", "--for=condition=Ready", "vcl/ring", "--timeout=90s")
+        found = complete(kube, "ring", namespace)
+        expect("placement", placed(found), {f"ring-node-{i}": [i] for i in range(4)})
+        table = kube.kubectl("-n", namespace, "get", "vcl,bc,nmap")
+        for word in ("virtualcluster.gridcast.io/ring", "broadcast.gridcast.io/ring-ics", "networkmap.gridcast.io/ring", "Completed"):
+            if word not in table:
+                raise Failed(f"kubectl get vcl,bc,nmap does not show {word}:\n{table}")
+        status = kube.gridcast("status", "ring", "-n", namespace).stdout
+        report = json.loads(kube.gridcast("report", "ring", "-n", namespace, "-o", "json").stdout)
+        with tempfile.TemporaryDirectory() as folder:
+            kube.gridcast("report", "ring", "-n", namespace, "--html", f"{folder}/ring.html")
+            if "<html" not in open(f"{folder}/ring.html", encoding="utf-8").read():
+                raise Failed("the report as HTML is no page")
+        for word in ("ring-node-0", "Ready", "ics"):
+            if word not in status:
+                raise Failed(f"kubectl gridcast status does not show {word}:\n{status}")
+        expect("outcome", report["outcome"], "Complete")
+        expect("hosts measured", report["network"]["hosts"], [f"ring-node-{i}" for i in range(4)])
+        if any(not node["verified"] for node in report["data"][0]["nodes"]):
+            raise Failed(f"not verified: {report['data']}")
+        check_schema(report)
+        original = listing(f"{FOLDERS}/ics")
+        for node in {entry["node"] for entry in found["status"]["nodes"]}:
+            if on_node(kube, node, f"/var/lib/gridcast/data/{namespace}/ring-ics") != original:
+                raise Failed(f"{node} has something else than the volume")
+        timeline = report["timeline"]
+        return [f"apply to first rank {timeline['firstRank']:.2f} s; timeline {timeline}"]
+
+
+def scenario_data_from_a_configmap(kube):
+    with kube.namespace("configmap") as namespace:
+        kube.kubectl("-n", namespace, "create", "configmap", "ics", "--from-literal=a.nml=first", "--from-literal=b.nml=second")
+        kube.apply(cluster("ring", RING, spec=data("{configMap: {name: ics}}")), namespace)
+        found = complete(kube, "ring", namespace)
+        expect("files", kube.get("bc", "ring-ics", namespace)["status"]["files"], 2)
+        node = found["status"]["nodes"][0]["node"]
+        told = kube.node("exec", node.removeprefix("n"), "cat", f"/var/lib/gridcast/data/{namespace}/ring-ics/b.nml").stdout
+        expect("b.nml", told, "second")
+
+
+def scenario_data_from_http(kube):
+    with kube.namespace("http") as namespace:
+        kube.apply(
+            """
+apiVersion: v1
+kind: Pod
+metadata: {name: web, labels: {app: web}}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers:
+  - name: web
+    image: registry.example/busybox:1
+    command: [sh, -c, "mkdir -p /tmp/www && head -c 1048576 /dev/urandom > /tmp/www/weights.bin && cd /tmp/www && sha256sum weights.bin && exec httpd -f -p 8080"]
+    readinessProbe: {httpGet: {path: /weights.bin, port: 8080}, periodSeconds: 1}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}
+""",
+            namespace,
+        )
+        kube.kubectl("-n", namespace, "wait", "--for=condition=Ready", "pod/web", "--timeout=60s")
+        digest = kube.kubectl("-n", namespace, "logs", "web").split()[0]
+        url = f"http://web.{namespace}.svc/weights.bin"
+        kube.apply(cluster("ring", RING, spec=data(f"{{http: {{url: '{url}'}}}}")), namespace)
+        found = complete(kube, "ring", namespace)
+        status = kube.get("bc", "ring-ics", namespace)["status"]
+        if status["sourceBytesRead"] > 1.05 * status["sizeBytes"]:
+            raise Failed(f"the origin was read more than once: {status['sourceBytesRead']} of {status['sizeBytes']} bytes")
+        for node in {entry["node"] for entry in found["status"]["nodes"]}:
+            path = f"/var/lib/gridcast/data/{namespace}/ring-ics/weights.bin"
+            expect(f"sha256 on {node}", kube.node("exec", node.removeprefix("n"), "sha256sum", path).stdout.split()[0], digest)
+
+
+def scenario_data_from_a_node(kube):
+    with kube.namespace("node") as namespace:
+        dataset(f"{FOLDERS}/node")
+        source = f"{{node: {{path: {FOLDERS}/node, name: n2}}}}"
+        kube.apply(cluster("ring", RING, spec=data(source)), namespace)
+        complete(kube, "ring", namespace)
+        kube.apply(cluster("secrets", RING, spec=data("{node: {path: /etc/kubernetes, name: n2}}")), namespace)
+        kube.wait_condition("bc", "secrets-ics", namespace, "Ready", "False", message="sourceDirectories|source-root", timeout=30)
+
+
+def scenario_sedov_with_collected_output(kube):
+    with kube.namespace("sedov") as namespace:
+        for claim in ("programs", "results"):
+            shutil.rmtree(f"{FOLDERS}/{claim}", ignore_errors=True)
+        os.makedirs(f"{FOLDERS}/programs")
+        shutil.copy(f"{ROOT}/examples/sedov/sedov", f"{FOLDERS}/programs/sedov")
+        kube.volume(namespace, "programs", f"{FOLDERS}/programs")
+        kube.volume(namespace, "results", f"{FOLDERS}/results")
+        os.chmod(f"{FOLDERS}/results", 0o777)
+        kube.kubectl("-n", namespace, "apply", "-f", "examples/sedov.yaml")
+        complete(kube, "sedov", namespace, timeout=120)
+        collected = sorted(os.listdir(f"{FOLDERS}/results/output_00002"))
+        if len(collected) < 4:
+            raise Failed(f"collected only {collected}")
+        ratio = subprocess.run(
+            ["/usr/bin/python3", "examples/sedov/plot.py", f"{FOLDERS}/results/output_00002", "/dev/null"],
+            cwd=ROOT, capture_output=True, text=True,
+        )
+        return [f"{len(collected)} files collected", (ratio.stdout or ratio.stderr).strip().splitlines()[-1] if (ratio.stdout or ratio.stderr) else ""]
+
+
+def scenario_two_groups_with_different_slots(kube):
+    with kube.namespace("groups") as namespace:
+        kube.apply(cluster("pair", ["examples/ring/ring", "-n", "10", "-m", "4096"], groups=[("thin", 2, 1), ("fat", 1, 2)]), namespace)
+        found = complete(kube, "pair", namespace)
+        expect("placement", placed(found), {"pair-thin-0": [0], "pair-thin-1": [1], "pair-fat-0": [2, 3]})
+        record = kube.get("configmap", "pair-machinefile", namespace)["data"]["machinefile"]
+        expect("machinefile", record.splitlines(), ["pair-thin-0 slots=1 max_slots=1", "pair-thin-1 slots=1 max_slots=1", "pair-fat-0 slots=2 max_slots=2"])
+
+
+def scenario_200_mib_of_shared_memory(kube):
+    with kube.namespace("shm") as namespace:
+        script = "dd if=/dev/zero of=/dev/shm/block bs=1M count=200 2>&1 && df -m /dev/shm | tail -n 1"
+        pod = "resources: {limits: {memory: 1Gi}, requests: {memory: 64Mi}}"
+        kube.apply(cluster("shm", ["sh", "-c", script], pod=pod, groups=[("node", 1, 1)]), namespace)
+        complete(kube, "shm", namespace)
+        tail = kube.get("vcl", "shm", namespace)["status"]["run"]["logTail"]
+        if "209715200 bytes" not in tail:
+            raise Failed(f"dd said: {tail}")
+
+
+def scenario_non_root_and_read_only_under_restricted(kube):
+    with kube.namespace("restricted", {"pod-security.kubernetes.io/enforce": "restricted"}) as namespace:
+        kube.kubectl("-n", namespace, "create", "configmap", "ics", "--from-literal=a=1")
+        text = cluster(
+            "ring", RING, spec=data("{configMap: {name: ics}}"),
+            pod="securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}",
+        ).replace(
+            "        containers:",
+            "        securityContext: {runAsNonRoot: true, runAsUser: 71234, seccompProfile: {type: RuntimeDefault}}\n        containers:",
+        )
+        kube.apply(text, namespace)
+        complete(kube, "ring", namespace)
+
+
+def scenario_mpich(kube):
+    with kube.namespace("mpich") as namespace:
+        kube.kubectl("-n", namespace, "create", "configmap", "ics", "--from-literal=a=1")
+        kube.apply(
+            cluster("ring", RING, image="registry.example/sl-mpich:9", implementation="MPICH", spec=data("{configMap: {name: ics}}")), namespace
+        )
+        expect("placement", placed(complete(kube, "ring", namespace)), {f"ring-node-{i}": [i] for i in range(3)})
+
+
+def scenario_two_clusters_at_once(kube):
+    with kube.namespace("two") as namespace:
+        for name in ("a", "b"):
+            kube.kubectl("-n", namespace, "create", "configmap", name, f"--from-literal=who={name}")
+            kube.apply(cluster(name, RING, spec=data(f"{{configMap: {{name: {name}}}}}")), namespace)
+        for name in ("a", "b"):
+            expect("placement", placed(complete(kube, name, namespace)), {f"{name}-node-{i}": [i] for i in range(3)})
+
+
+def scenario_environment_reaches_every_rank(kube):
+    with kube.namespace("environment") as namespace:
+        script = 'echo "rank $OMPI_COMM_WORLD_RANK says $GREETING"'
+        kube.apply(cluster("env", ["sh", "-c", script], run="environment: [{name: GREETING, value: 'good day'}]"), namespace)
+        complete(kube, "env", namespace)
+        tail = kube.get("vcl", "env", namespace)["status"]["run"]["logTail"]
+        for rank in range(3):
+            if f"rank {rank} says good day" not in tail:
+                raise Failed(f"rank {rank} did not have it: {tail}")
+        logs = kube.kubectl("-n", namespace, "logs", "env-node-0", "-c", "node", check=False)
+        if logs and "says good day" not in logs:
+            raise Failed(f"kubectl logs of the first node: {logs}")
