@@ -1,27 +1,295 @@
-//! Writes a plan with server-side apply.
+//! How are objects written?
+//!
+//! Pods and Secrets by POST, which says when one of the name is there; everything else, and every status, by server-side
+//! apply; always as field manager [`FIELD_MANAGER`]. Every write is counted, and what it brought about is on its shelf at
+//! once, so that the next plan knows. A write that would change nothing is not sent.
 
+use std::fmt::Debug;
+
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::core::v1::Pod;
 use kube::{
-    Api, Client, ResourceExt as _,
-    api::{Patch, PatchParams},
+    Api, Resource, ResourceExt as _,
+    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
+    core::NamespaceResourceScope,
 };
-use serde_json::json;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
 
-use crate::{failure::Error, kind::Kind, plan::Plan};
+use crate::{
+    context::Context,
+    failure::Error,
+    kind::Watched,
+    metrics::Verb,
+    stores::trim_pod,
+};
 
 /// Field manager of every write.
 pub const FIELD_MANAGER: &str = "gridcast-operator";
 
-/// Writes `plan` for `object`. An object that is gone by now needs nothing.
-pub async fn apply<K: Kind>(client: &Client, object: &K, plan: &Plan) -> Result<(), Error> {
-    let Plan { status } = plan;
-    let Some(status) = status else { return Ok(()) };
-    let api: Api<K> = Api::namespaced(client.clone(), &object.namespace().unwrap_or_default());
-    let (name, kind) = (object.name_any(), K::kind(&()));
-    let patch = json!({ "apiVersion": K::api_version(&()), "kind": kind, "status": status });
-    // Forced: nobody else has a reason to write these fields, and a conflict could never be resolved by waiting.
-    match api.patch_status(&name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(patch)).await {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        Err(source) => Err(Error::Write { what: kind.into_owned(), name, source: Box::new(source) }),
+/// The finalizer of objects that leave something on nodes.
+pub const FINALIZER: &str = "gridcast.io/release";
+
+/// Creations of one cluster's pods in flight. Measured: the API server is busy with fewer, and another cluster's
+/// creations go between these.
+const CREATIONS: usize = 50;
+
+/// Conditions that gridcast sets; others are others' and stay.
+const OWN_CONDITIONS: [&str; 12] = [
+    "Ready", "Reconciling", "Stalled", "Provisioned", "Measured", "Tuned", "Staged", "Accepted", "Running",
+    "Complete", "Failed", "Suspended",
+];
+
+/// Whether a creation created.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Creation {
+    /// It is there now; its UID.
+    Created(String),
+    /// One of this name was there before.
+    Exists,
+}
+
+/// Any namespaced kind.
+pub trait Object:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + Clone
+    + Debug
+    + Serialize
+    + DeserializeOwned
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+impl<K> Object for K where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + Serialize
+        + DeserializeOwned
+        + Send
+        + Sync
+        + 'static
+{
+}
+
+/// Makes or changes `object`, whose name and namespace are in it, into what it says. Fields that it does not name stay.
+pub async fn server_side<K: Object>(context: &Context, object: &K) -> Result<K, Error> {
+    let (api, name) = (api::<K>(context, object), object.name_any());
+    // `apiVersion` and `kind` are part of what is applied, and typed objects serialize without.
+    let mut patch = serde_json::to_value(object).unwrap_or_default();
+    if let Some(fields) = patch.as_object_mut() {
+        fields.insert("apiVersion".into(), K::api_version(&()).into());
+        fields.insert("kind".into(), K::kind(&()).into());
+        fields.remove("status");
     }
+    // Forced: nobody else has a reason to write these fields, and a conflict could never be resolved by waiting.
+    let result = api.patch(&name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(patch)).await;
+    settle::<K, _>(context, Verb::Patch, &name, result)
+}
+
+/// Creates `object`. One of the name that is there already is left as it is.
+pub async fn create_if_absent<K: Object>(context: &Context, object: &K) -> Result<Creation, Error> {
+    let (api, name) = (api::<K>(context, object), object.name_any());
+    let parameters = PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
+    match settle::<K, _>(context, Verb::Create, &name, api.create(&parameters, object).await) {
+        Ok(created) => Ok(Creation::Created(created.meta().uid.clone().unwrap_or_default())),
+        Err(error) if error.code() == Some(409) => Ok(Creation::Exists),
+        Err(error) => Err(error),
+    }
+}
+
+/// Creates the pods of one cluster, many at a time. Ends at the first that is refused; those in flight by then are
+/// finished or not, and the next call meets them.
+pub async fn create_pods(context: &Context, pods: Vec<Pod>) -> Result<(), Error> {
+    stream::iter(pods)
+        .map(|pod| async move { create_pod(context, &pod).await.map(drop) })
+        .buffer_unordered(CREATIONS)
+        .try_collect::<()>()
+        .await
+}
+
+/// Creates one pod and puts it on the shelf.
+pub async fn create_pod(context: &Context, pod: &Pod) -> Result<Creation, Error> {
+    let (api, name) = (api::<Pod>(context, pod), pod.name_any());
+    let parameters = PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
+    match settle::<Pod, _>(context, Verb::Create, &name, api.create(&parameters, pod).await) {
+        Ok(mut created) => {
+            let uid = created.metadata.uid.clone().unwrap_or_default();
+            trim_pod(&mut created);
+            context.stores.pods.written(created);
+            Ok(Creation::Created(uid))
+        }
+        Err(error) if error.code() == Some(409) => Ok(Creation::Exists),
+        Err(error) => Err(error),
+    }
+}
+
+/// Deletes the pod of this name and UID; `grace_seconds` as its own spec says if absent. One that is gone is as wanted.
+pub async fn delete_pod(context: &Context, pod: &Pod, grace_seconds: Option<u32>) -> Result<(), Error> {
+    let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
+    let uid = pod.metadata.uid.clone().unwrap_or_default();
+    match delete_object(context, pod, grace_seconds).await? {
+        Some(mut dying) => {
+            trim_pod(&mut dying);
+            context.stores.pods.written(dying);
+        }
+        None => context.stores.pods.removed(&namespace, &name, &uid),
+    }
+    Ok(())
+}
+
+/// Deletes `object`, if it still has the UID that it has here. One that is gone is as wanted.
+pub async fn delete<K: Object>(
+    context: &Context,
+    object: &K,
+    grace_seconds: Option<u32>,
+) -> Result<(), Error> {
+    delete_object(context, object, grace_seconds).await.map(drop)
+}
+
+/// Deletes what a plan only knows by name. One that is gone is as wanted.
+pub async fn delete_named<K: Object>(context: &Context, namespace: &str, name: &str) -> Result<(), Error> {
+    let api: Api<K> = Api::namespaced(context.client.clone(), namespace);
+    let result = api.delete(name, &DeleteParams::background()).await;
+    match settle::<K, _>(context, Verb::Delete, name, result) {
+        Ok(_) => Ok(()),
+        Err(error) if error.code() == Some(404) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+async fn delete_object<K: Object>(
+    context: &Context,
+    object: &K,
+    grace_seconds: Option<u32>,
+) -> Result<Option<K>, Error> {
+    let (api, name) = (api::<K>(context, object), object.name_any());
+    let parameters = DeleteParams {
+        grace_period_seconds: grace_seconds,
+        preconditions: Some(Preconditions { uid: object.uid(), resource_version: None }),
+        ..DeleteParams::background()
+    };
+    match settle::<K, _>(context, Verb::Delete, &name, api.delete(&name, &parameters).await) {
+        Ok(either) => Ok(either.left()),
+        // Gone, or another of the same name.
+        Err(error) if matches!(error.code(), Some(404 | 409)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Publishes `status`, unless what is there says the same. Says whether it was written. An object that is gone by now
+/// needs nothing.
+pub async fn publish_status<K: Watched>(
+    context: &Context,
+    object: &K,
+    status: &K::Status,
+) -> Result<bool, Error> {
+    let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
+    // What was written a moment ago may be newer than what the plan saw.
+    let current = K::shelf(&context.stores).get(&namespace, &name);
+    let shown = current.as_deref().filter(|current| current.meta().uid == object.meta().uid).unwrap_or(object);
+    if shown.status().is_some_and(|shown| same(shown, status)) {
+        return Ok(false);
+    }
+    let api: Api<K> = Api::namespaced(context.client.clone(), &namespace);
+    let patch = json!({
+        "apiVersion": K::api_version(&()), "kind": K::kind(&()),
+        // An object that was deleted and made again is not given the state of its predecessor.
+        "metadata": { "uid": object.uid() },
+        "status": status,
+    });
+    let result = api.patch_status(&name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(patch)).await;
+    match settle::<K, _>(context, Verb::PatchStatus, &name, result) {
+        Ok(mut written) => {
+            written.managed_fields_mut().clear();
+            K::shelf(&context.stores).written(written);
+            Ok(true)
+        }
+        Err(error) if matches!(error.code(), Some(404 | 409)) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether two statuses say the same, conditions of others apart.
+fn same<S: Serialize + PartialEq>(shown: &S, wanted: &S) -> bool {
+    if shown == wanted {
+        return true;
+    }
+    let ours = |status: &S| {
+        let mut value = serde_json::to_value(status).unwrap_or_default();
+        if let Some(conditions) = value.get_mut("conditions").and_then(Value::as_array_mut) {
+            conditions.retain(|condition| {
+                condition["type"].as_str().is_some_and(|type_| OWN_CONDITIONS.contains(&type_))
+            });
+            conditions.sort_by(|a, b| a["type"].as_str().cmp(&b["type"].as_str()));
+        }
+        value
+    };
+    ours(shown) == ours(wanted)
+}
+
+/// Puts [`FINALIZER`] on `object`, if it is not there.
+pub async fn add_finalizer<K: Watched>(context: &Context, object: &K) -> Result<(), Error> {
+    if has_finalizer(object) || object.meta().deletion_timestamp.is_some() {
+        return Ok(());
+    }
+    let mut finalizers = object.finalizers().to_vec();
+    finalizers.push(FINALIZER.to_owned());
+    set_finalizers(context, object, &finalizers).await
+}
+
+/// Takes [`FINALIZER`] from `object`, if it is there.
+pub async fn remove_finalizer<K: Watched>(context: &Context, object: &K) -> Result<(), Error> {
+    if !has_finalizer(object) {
+        return Ok(());
+    }
+    let finalizers: Vec<String> =
+        object.finalizers().iter().filter(|finalizer| *finalizer != FINALIZER).cloned().collect();
+    set_finalizers(context, object, &finalizers).await
+}
+
+/// Whether `object` carries [`FINALIZER`].
+pub fn has_finalizer<K: Resource>(object: &K) -> bool {
+    object.meta().finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER)
+}
+
+/// The list is replaced as a whole, so the resource version guards it: of two writers one is refused and tries again.
+async fn set_finalizers<K: Watched>(context: &Context, object: &K, finalizers: &[String]) -> Result<(), Error> {
+    let (api, name) = (api::<K>(context, object), object.name_any());
+    let patch = json!({"metadata": {
+        "finalizers": finalizers, "resourceVersion": object.resource_version(), "uid": object.uid(),
+    }});
+    let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
+    let result = api.patch(&name, &parameters, &Patch::Merge(patch)).await;
+    match settle::<K, _>(context, Verb::Patch, &name, result) {
+        Ok(mut written) => {
+            written.managed_fields_mut().clear();
+            K::shelf(&context.stores).written(written);
+            Ok(())
+        }
+        Err(error) if error.code() == Some(404) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn api<K: Object>(context: &Context, object: &K) -> Api<K> {
+    Api::namespaced(context.client.clone(), &object.namespace().unwrap_or_default())
+}
+
+/// Counts the write and names it where it failed.
+fn settle<K: Resource<DynamicType = ()>, T>(
+    context: &Context,
+    verb: Verb,
+    name: &str,
+    result: Result<T, kube::Error>,
+) -> Result<T, Error> {
+    context.metrics.write(verb, &K::kind(&()), result.as_ref().err());
+    result.map_err(|source| Error::Write {
+        verb: verb.word(),
+        what: K::kind(&()).into_owned(),
+        name: name.to_owned(),
+        source: Box::new(source),
+    })
 }

@@ -1,8 +1,10 @@
 //! Why did a reconciliation stop, and when does another try make sense?
 
+pub use gridcast_core::failure::chain;
+
+use crate::authority::AuthorityError;
 use std::{collections::HashMap, hash::Hasher as _, time::Duration};
 
-use crate::kind::Identity;
 
 /// When another try makes sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,8 +33,10 @@ pub enum Error {
         detail: String,
     },
     /// A write was refused or lost.
-    #[error("cannot write the status of {what} {name:?}")]
+    #[error("cannot {verb} {what} {name:?}")]
     Write {
+        /// What was to be done, as in "create".
+        verb: &'static str,
         /// Kind of the object.
         what: String,
         /// Its name.
@@ -41,14 +45,50 @@ pub enum Error {
         #[source]
         source: Box<kube::Error>,
     },
+    /// Keys could not be made or used.
+    #[error("cannot make the keys of {name:?}")]
+    Keys {
+        /// Whose.
+        name: String,
+        /// Why not.
+        #[source]
+        source: AuthorityError,
+    },
+    /// The reconciliation itself failed.
+    #[error("the reconciliation panicked; the log has the place: {0}")]
+    Panicked(String),
 }
 
 impl Error {
+    /// The code that the API server answered with, if it did.
+    pub fn code(&self) -> Option<u16> {
+        match self {
+            Self::Write { source, .. } => match source.as_ref() {
+                kube::Error::Api(status) => Some(status.code),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// What the API server said, if it refused: for the conditions of who can change it.
+    pub fn refusal(&self) -> Option<&str> {
+        match self {
+            Self::Write { source, .. } => match source.as_ref() {
+                kube::Error::Api(status) => Some(&status.message),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
     /// The word for conditions, events and metric labels.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Unreadable { .. } => "Unreadable",
             Self::Write { .. } => "WriteFailed",
+            Self::Keys { source, .. } => source.reason(),
+            Self::Panicked(_) => "Panicked",
         }
     }
 
@@ -62,28 +102,15 @@ impl Error {
                 kube::Error::Api(status) if status.code == 422 => Retry::OnChange,
                 _ => Retry::Soon,
             },
+            Self::Keys { .. } | Self::Panicked(_) => Retry::Soon,
         }
     }
-}
-
-/// Joins an error and its causes, `a: b: c`; a cause that its parent already told is left out, as `kube` tells it.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    text
 }
 
 /// Failures in a row, per object.
 #[derive(Debug, Default)]
 pub struct Backoff {
-    failures: HashMap<Identity, u32>,
+    failures: HashMap<String, u32>,
 }
 
 /// Longest wait between two tries.
@@ -93,62 +120,54 @@ const LONGEST: Duration = Duration::from_mins(5);
 const MOST_OBJECTS: usize = 10_000;
 
 impl Backoff {
-    /// Counts a failure of `object` and says how long to wait: 1 s doubled per failure, at most five minutes, spread by a
+    /// Counts a failure of the object with this UID and says how long to wait: 1 s doubled per failure, at most five minutes, spread by a
     /// fifth either way so that objects that failed together do not return together.
-    pub fn failed(&mut self, object: &Identity) -> Duration {
-        if self.failures.len() >= MOST_OBJECTS && !self.failures.contains_key(object) {
+    pub fn failed(&mut self, uid: &str) -> Duration {
+        if self.failures.len() >= MOST_OBJECTS && !self.failures.contains_key(uid) {
             self.failures.clear();
         }
-        let count = self.failures.entry(object.clone()).or_default();
+        let count = self.failures.entry(uid.to_owned()).or_default();
         let seconds = 1u64.checked_shl(*count).unwrap_or(u64::MAX).min(LONGEST.as_secs());
         *count = count.saturating_add(1);
-        Duration::from_secs(seconds).mul_f64(0.8 + 0.4 * spread(object, *count)).min(LONGEST)
+        Duration::from_secs(seconds).mul_f64(0.8 + 0.4 * spread(uid, *count)).min(LONGEST)
     }
 
-    /// Forgets the failures of `object`.
-    pub fn succeeded(&mut self, object: &Identity) {
-        self.failures.remove(object);
+    /// Forgets the failures of the object with this UID.
+    pub fn succeeded(&mut self, uid: &str) {
+        self.failures.remove(uid);
     }
 }
 
 /// A number from 0 to 1 that differs from object to object: no randomness, so that a test can repeat what happened.
-fn spread(object: &Identity, count: u32) -> f64 {
+fn spread(uid: &str, count: u32) -> f64 {
     let mut hasher = std::hash::DefaultHasher::new();
-    std::hash::Hash::hash(&(object, count), &mut hasher);
+    std::hash::Hash::hash(&(uid, count), &mut hasher);
     (hasher.finish() % 1024) as f64 / 1023.0
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gridcast_crds::{VirtualCluster, VirtualClusterSpec};
     use kube::core::Status;
-
-    fn identity(uid: &str) -> Identity {
-        let mut object = VirtualCluster::new("a", VirtualClusterSpec::default());
-        object.metadata.uid = Some(uid.into());
-        Identity::of(&object)
-    }
 
     #[test]
     fn waits_grow_to_five_minutes_and_start_anew_after_a_success() {
         let mut backoff = Backoff::default();
-        let object = identity("a");
-        let waits: Vec<Duration> = (0..80).map(|_| backoff.failed(&object)).collect();
+        let waits: Vec<Duration> = (0..80).map(|_| backoff.failed("a")).collect();
         for (wait, seconds) in waits.iter().zip([1.0, 2.0, 4.0, 8.0, 16.0]) {
             assert!((seconds * 0.8..=seconds * 1.2).contains(&wait.as_secs_f64()), "{wait:?}");
         }
         assert!(waits.iter().all(|wait| *wait <= LONGEST));
         assert!(waits[79] >= LONGEST.mul_f64(0.8));
-        backoff.succeeded(&object);
-        assert!(backoff.failed(&object) < Duration::from_secs(2));
+        backoff.succeeded("a");
+        assert!(backoff.failed("a") < Duration::from_secs(2));
     }
 
     #[test]
     fn the_count_of_objects_is_bounded() {
         let mut backoff = Backoff::default();
         for uid in 0..=MOST_OBJECTS {
-            backoff.failed(&identity(&uid.to_string()));
+            backoff.failed(&uid.to_string());
         }
         assert!(backoff.failures.len() <= MOST_OBJECTS);
     }
@@ -158,11 +177,11 @@ mod tests {
         let write = |code: u16| {
             let status = Status { code, ..Status::failure("no", "No") };
             let source = Box::new(kube::Error::Api(Box::new(status)));
-            Error::Write { what: "Broadcast".into(), name: "a".into(), source }
+            Error::Write { verb: "apply", what: "Broadcast".into(), name: "a".into(), source }
         };
         assert_eq!(write(403).retry(), Retry::After(Duration::from_mins(5)));
         assert_eq!(write(422).retry(), Retry::OnChange);
         assert_eq!(write(409).retry(), Retry::Soon);
-        assert_eq!(chain(&write(409)).matches("cannot write").count(), 1);
+        assert_eq!(chain(&write(409)).matches("cannot apply").count(), 1);
     }
 }

@@ -1,16 +1,28 @@
 //! What do the three kinds have in common?
+//!
+//! Each is watched ([`Watched`]) and reconciled ([`Kind`]): `observe` reads caches and operations, `plan` decides, `apply`
+//! writes. What a kind does in these is in its own module.
 
-use std::{fmt::Debug, hash::Hash};
+use std::{borrow::Cow, fmt::Debug, sync::Arc, time::Duration};
 
-use gridcast_crds::{Broadcast, NetworkMap, VirtualCluster};
+use gridcast_crds::{
+    Broadcast, NetworkMap, VirtualCluster, broadcast::BroadcastStatus, network_map::NetworkMapStatus,
+    virtual_cluster::status::VirtualClusterStatus,
+};
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::core::NamespaceResourceScope;
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::verdict::Verdict;
+use crate::{
+    context::Context,
+    failure::Error,
+    queue::{Queue, Queues},
+    stores::{Shelf, Stores},
+};
 
-/// A kind that this operator answers for.
-pub trait Kind:
+/// A kind that this operator answers for: how its objects are found and what they say of themselves.
+pub trait Watched:
     kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>
     + Clone
     + Debug
@@ -20,85 +32,101 @@ pub trait Kind:
     + Sync
     + 'static
 {
-    /// The generation that the status describes.
-    fn observed_generation(&self) -> Option<i64>;
+    /// Its status.
+    type Status: Clone + Debug + PartialEq + Serialize + DeserializeOwned + Send + Sync + 'static;
+
+    /// Where its objects are.
+    fn shelf(stores: &Stores) -> &Shelf<Self>;
+
+    /// Where its reconciliations wait.
+    fn queue(queues: &Queues) -> &Arc<Queue>;
+
+    /// What was published last.
+    fn status(&self) -> Option<&Self::Status>;
 
     /// The conditions of the status.
     fn conditions(&self) -> &[Condition];
-
-    /// What becomes of the object.
-    fn verdict(&self) -> Verdict;
 }
 
-impl Kind for VirtualCluster {
-    fn observed_generation(&self) -> Option<i64> {
-        self.status.as_ref().and_then(|status| status.observed_generation)
-    }
+/// A kind that is reconciled.
+pub trait Kind: Watched {
+    /// Everything that a plan may look at.
+    type Observed: Send + Sync;
+    /// What should be.
+    type Plan: Send + Sync;
 
-    fn conditions(&self) -> &[Condition] {
-        self.status.as_ref().map_or(&[], |status| &status.conditions)
-    }
+    /// Reads what a plan depends on: caches and operations, nothing that takes time.
+    fn observe(context: &Context, object: &Arc<Self>) -> Result<Self::Observed, Error>;
 
-    fn verdict(&self) -> Verdict {
-        if self.spec.suspend {
-            return Verdict::Suspended { message: "there is no compute, as `spec.suspend` asks".into() };
-        }
-        Verdict::Stalled {
-            reason: "ProvisioningUnsupported",
-            message: format!(
-                "this version of the operator cannot provision the {} nodes of a VirtualCluster; run the manifest on one \
-                 machine with `gridcast local run -f FILE`, or wait for a version that can",
-                self.spec.nodes()
-            ),
-        }
-    }
+    /// Decides. Pure: no client, no clock, no randomness.
+    fn plan(observed: &Self::Observed, now: Timestamp) -> Self::Plan;
+
+    /// Writes the plan; applying it twice is applying it once. Says when to look again though nothing changed.
+    fn apply(
+        context: &Arc<Context>,
+        object: &Arc<Self>,
+        plan: Self::Plan,
+    ) -> impl Future<Output = Result<Option<Duration>, Error>> + Send;
 }
 
-impl Kind for Broadcast {
-    fn observed_generation(&self) -> Option<i64> {
-        self.status.as_ref().and_then(|status| status.observed_generation)
-    }
+macro_rules! watched {
+    ($kind:ty, $status:ty, $field:ident) => {
+        impl Watched for $kind {
+            type Status = $status;
 
-    fn conditions(&self) -> &[Condition] {
-        self.status.as_ref().map_or(&[], |status| &status.conditions)
-    }
+            fn shelf(stores: &Stores) -> &Shelf<Self> {
+                &stores.$field
+            }
 
-    fn verdict(&self) -> Verdict {
-        Verdict::Stalled {
-            reason: "StagingUnsupported",
-            message: "this version of the operator cannot stage data on Kubernetes nodes; stage it on one machine as \
-                      `data` of a VirtualCluster with `gridcast local run -f FILE`, or wait for a version that can"
-                .into(),
+            fn queue(queues: &Queues) -> &Arc<Queue> {
+                &queues.$field
+            }
+
+            fn status(&self) -> Option<&Self::Status> {
+                self.status.as_ref()
+            }
+
+            fn conditions(&self) -> &[Condition] {
+                self.status.as_ref().map_or(&[], |status| &status.conditions)
+            }
         }
-    }
+    };
 }
 
-impl Kind for NetworkMap {
-    fn observed_generation(&self) -> Option<i64> {
-        self.status.as_ref().and_then(|status| status.observed_generation)
-    }
+watched!(VirtualCluster, VirtualClusterStatus, clusters);
+watched!(Broadcast, BroadcastStatus, broadcasts);
+watched!(NetworkMap, NetworkMapStatus, network_maps);
 
-    fn conditions(&self) -> &[Condition] {
-        self.status.as_ref().map_or(&[], |status| &status.conditions)
-    }
-
-    fn verdict(&self) -> Verdict {
-        Verdict::Stalled {
-            reason: "MeasuringUnsupported",
-            message: "this version of the operator cannot measure Kubernetes nodes; measure nodes on one machine by \
-                      `network.probe` of a VirtualCluster with `gridcast local run -f FILE`, or wait for a version that can"
-                .into(),
-        }
-    }
-}
-
+/// An object of one of the three kinds, as operations, events and queues refer to it.
+///
 /// Objects are told apart by their UID: one that was deleted and made again is another.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Identity(String);
+pub struct Owner {
+    /// Its kind.
+    pub kind: Cow<'static, str>,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+}
 
-impl Identity {
-    /// The identity of `object`.
-    pub fn of<K: kube::Resource>(object: &K) -> Self {
-        Self(object.meta().uid.clone().unwrap_or_default())
+impl Owner {
+    /// Refers to `object`.
+    pub fn of<K: kube::Resource<DynamicType = ()>>(object: &K) -> Self {
+        let meta = object.meta();
+        Self {
+            kind: K::kind(&()),
+            namespace: meta.namespace.clone().unwrap_or_default(),
+            name: meta.name.clone().unwrap_or_default(),
+            uid: meta.uid.clone().unwrap_or_default(),
+        }
+    }
+}
+
+impl std::fmt::Display for Owner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
     }
 }

@@ -1,109 +1,91 @@
 //! The loop: observe, plan, apply, for every object of every kind.
 
-use std::sync::{Arc, Mutex, PoisonError};
-
-use futures::StreamExt as _;
-use jiff::Timestamp;
-use kube::{
-    Api, Client,
-    core::DeserializeGuard,
-    runtime::{
-        controller::{self, Action, Config, Controller},
-        watcher,
-    },
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
 };
+
+use kube::ResourceExt as _;
+use tokio::task::JoinSet;
 
 use crate::{
-    apply::apply,
-    failure::{Backoff, Error, Retry, chain},
-    kind::{Identity, Kind},
-    observe::observe,
-    plan::plan,
+    context::Context,
+    failure::{Error, Retry, chain},
+    kind::{Kind, Owner},
+    queue::Key,
 };
 
-/// Objects of one kind that are reconciled at once. kube's own default has no bound.
-const CONCURRENCY: u16 = 8;
+/// Objects of one kind that are reconciled at once. A reconciliation waits for the API server, not for the processor; a
+/// cluster that makes a thousand pods holds one of these.
+const CONCURRENCY: usize = 32;
 
-/// What every reconciliation needs.
-pub struct Context {
-    client: Client,
-    /// The only namespace that is watched, if there is one.
-    namespace: Option<String>,
-    now: fn() -> Timestamp,
-    backoff: Mutex<Backoff>,
-}
-
-impl std::fmt::Debug for Context {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Context")
-            .field("namespace", &self.namespace)
-            .field("backoff", &self.backoff)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Context {
-    /// `now` is the clock, so that a test can have its own.
-    pub fn new(client: Client, namespace: Option<String>, now: fn() -> Timestamp) -> Self {
-        Self { client, namespace, now, backoff: Mutex::default() }
-    }
-
-    fn backoff<T>(&self, act: impl FnOnce(&mut Backoff) -> T) -> T {
-        act(&mut self.backoff.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-/// Brings the cluster one step closer to what `object` asks for.
-pub async fn reconcile<K: Kind>(
-    object: Arc<DeserializeGuard<K>>,
-    context: Arc<Context>,
-) -> Result<Action, Error> {
-    let observed = observe(&object)?;
-    let plan = plan(&observed, (context.now)());
-    apply(&context.client, &observed.object, &plan).await?;
-    context.backoff(|backoff| backoff.succeeded(&Identity::of(&*object)));
-    Ok(Action::await_change())
-}
-
-#[allow(clippy::needless_pass_by_value, reason = "the signature is kube's")]
-fn error_policy<K: Kind>(object: Arc<DeserializeGuard<K>>, error: &Error, context: Arc<Context>) -> Action {
-    tracing::warn!(kind = %K::kind(&()), reason = error.reason(), error = chain(error), "reconciliation failed");
-    match error.retry() {
-        Retry::Soon => Action::requeue(context.backoff(|backoff| backoff.failed(&Identity::of(&*object)))),
-        Retry::After(wait) => Action::requeue(wait),
-        Retry::OnChange => Action::await_change(),
-    }
-}
-
-/// Watches all objects of one kind until `stop` resolves.
-pub async fn control<K: Kind>(context: Arc<Context>, stop: impl Future<Output = ()> + Send + Sync + 'static) {
-    let api: Api<DeserializeGuard<K>> = match &context.namespace {
-        Some(namespace) => Api::namespaced(context.client.clone(), namespace),
-        None => Api::all(context.client.clone()),
-    };
-    Controller::new(api, watcher::Config::default())
-        .with_config(Config::default().concurrency(CONCURRENCY))
-        .graceful_shutdown_on(stop)
-        .run(reconcile::<K>, error_policy::<K>, context)
-        .for_each(|result| async move {
-            match result {
-                // `error_policy` has told it, or the object went away while it waited its turn.
-                Ok(_)
-                | Err(controller::Error::ReconcilerFailed(..) | controller::Error::ObjectNotFound(_)) => {}
-                Err(error) => tracing::warn!(kind = %K::kind(&()), error = chain(&error), "{}", hint(&error)),
+/// Reconciles all objects of one kind, as their queue says, until it is dropped: reconciliations end with it.
+pub async fn control<K: Kind>(context: Arc<Context>) {
+    let queue = K::queue(&context.queues).clone();
+    let mut running: JoinSet<(Key, Option<Duration>)> = JoinSet::new();
+    let mut names = std::collections::HashMap::new();
+    loop {
+        tokio::select! {
+            key = queue.next(), if running.len() < CONCURRENCY => {
+                let task = running.spawn(one::<K>(context.clone(), key.clone()));
+                names.insert(task.id(), key);
             }
-        })
-        .await;
+            Some(ended) = running.join_next_with_id() => match ended {
+                Ok((id, (key, again))) => {
+                    names.remove(&id);
+                    queue.finished(&key, again);
+                }
+                Err(error) => {
+                    let Some(key) = names.remove(&error.id()) else { continue };
+                    let again = panicked::<K>(&context, &key, &error.to_string());
+                    queue.finished(&key, again);
+                }
+            },
+        }
+    }
 }
 
-/// What to do about a watch that fails.
-fn hint<E: std::error::Error>(error: &controller::Error<Error, E>) -> &'static str {
-    let text = chain(error);
-    if text.contains("404") || text.contains("NotFound") {
-        "cannot watch; install the definitions with `gridcast-operator crds | kubectl apply -f -`"
-    } else if text.contains("403") || text.contains("Forbidden") {
-        "cannot watch; grant the rules of operator/role.yaml"
-    } else {
-        "cannot watch; trying again"
-    }
+async fn one<K: Kind>(context: Arc<Context>, key: Key) -> (Key, Option<Duration>) {
+    let Some(object) = K::shelf(&context.stores).get(&key.0, &key.1) else { return (key, None) };
+    let began = Instant::now();
+    let result = reconcile(&context, &object).await;
+    let word = result.as_ref().map_or_else(Error::reason, |_| "ok");
+    context.metrics.reconciled(&K::kind(&()), word, began.elapsed());
+    let uid = object.uid().unwrap_or_default();
+    let again = match result {
+        Ok(again) => {
+            context.backoff(|backoff| backoff.succeeded(&uid));
+            again
+        }
+        Err(error) => failed(&context, &Owner::of(&*object), &error),
+    };
+    (key, again)
+}
+
+/// Brings the cluster one step closer to what `object` asks for, and says when to look again.
+pub async fn reconcile<K: Kind>(context: &Arc<Context>, object: &Arc<K>) -> Result<Option<Duration>, Error> {
+    let observed = K::observe(context, object)?;
+    let plan = K::plan(&observed, (context.now)());
+    K::apply(context, object, plan).await
+}
+
+fn failed(context: &Context, object: &Owner, error: &Error) -> Option<Duration> {
+    let again = match error.retry() {
+        Retry::Soon => Some(context.backoff(|backoff| backoff.failed(&object.uid))),
+        Retry::After(wait) => Some(wait),
+        Retry::OnChange => None,
+    };
+    tracing::warn!(
+        kind = %object.kind, namespace = object.namespace, name = object.name, reason = error.reason(),
+        error = chain(error), again_seconds = again.map(|wait| wait.as_secs()), "reconciliation failed"
+    );
+    again
+}
+
+/// A fault of one object's reconciliation must not end those of others.
+fn panicked<K: Kind>(context: &Context, key: &Key, detail: &str) -> Option<Duration> {
+    let error = Error::Panicked(detail.to_owned());
+    context.metrics.reconciled(&K::kind(&()), error.reason(), Duration::ZERO);
+    let object = K::shelf(&context.stores).get(&key.0, &key.1)?;
+    failed(context, &Owner::of(&*object), &error)
 }

@@ -1,17 +1,16 @@
 //! Starts what the command line asks for, and stops it.
 
-use std::{io::Write as _, sync::Arc};
+use std::io::Write as _;
 
 use anyhow::Context as _;
 use futures::{FutureExt as _, future::Shared};
-use gridcast_crds::{Broadcast, NetworkMap, VirtualCluster, definitions};
+use gridcast_crds::definitions;
 use kube::Client;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 use crate::{
     args::{Args, Command, LogFormat},
-    reconcile::{Context, control},
 };
 
 /// Does what `args` ask for; watching goes on until SIGINT or SIGTERM.
@@ -37,22 +36,10 @@ async fn watch(args: &Args) -> anyhow::Result<()> {
         Client::try_default().await.context("cannot find a cluster; set KUBECONFIG or run in a pod")?;
     let stop = stop()?;
     tracing::info!(namespace = args.namespace.as_deref().unwrap_or("all"), "watching");
-    everything(Arc::new(Context::new(client, args.namespace.clone(), jiff::Timestamp::now)), stop).await;
+    let _ = client;
+    stop.await;
     tracing::info!("stopped");
     Ok(())
-}
-
-/// Controls every kind until `stop` resolves.
-pub async fn everything<F>(context: Arc<Context>, stop: Shared<F>)
-where
-    F: Future<Output = ()> + Send + Sync + 'static,
-    Shared<F>: Send + Sync,
-{
-    tokio::join!(
-        control::<VirtualCluster>(context.clone(), stop.clone()),
-        control::<Broadcast>(context.clone(), stop.clone()),
-        control::<NetworkMap>(context, stop),
-    );
 }
 
 fn start_log(args: &Args) -> anyhow::Result<()> {

@@ -1,0 +1,130 @@
+//! How is the agent of a Kubernetes node reached?
+//!
+//! By the host address of its pod, with the node's name as what its certificate must say. A node's channel is made once
+//! and kept while the address stays.
+
+use std::{
+    collections::HashMap,
+    net::{IpAddr, SocketAddr},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use gridcast_control::{Remote, StepFailure};
+use gridcast_proto::v1::Peer;
+use k8s_openapi::api::core::v1::Pod;
+use tonic::transport::Channel;
+
+use crate::{
+    authority::Authority,
+    stores::{Stores, node_of},
+};
+
+/// The agents. Clones share their channels.
+#[derive(Clone)]
+pub struct Agents {
+    stores: Arc<Stores>,
+    authority: Arc<Authority>,
+    port: u16,
+    /// By node. Bounded by the nodes that have an agent: others are dropped when one is added.
+    channels: Arc<Mutex<HashMap<String, (SocketAddr, Channel)>>>,
+}
+
+impl std::fmt::Debug for Agents {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Agents").field("port", &self.port).finish_non_exhaustive()
+    }
+}
+
+impl Agents {
+    /// The agents that `stores` knows, on this port of their nodes.
+    pub fn new(stores: Arc<Stores>, authority: Arc<Authority>, port: u16) -> Self {
+        Self { stores, authority, port, channels: Arc::default() }
+    }
+
+    /// The agent of a node. Fails with reason `NoAgent` where there is none that is ready.
+    pub fn of_node(&self, node: &str) -> Result<Remote, StepFailure> {
+        let address = self.address(node)?;
+        let channel = self.channel(node, address)?;
+        Ok(Remote::new(node, peer(node, address), channel, None))
+    }
+
+    /// The agent of a pod's node, for what concerns the pod's network namespace: `name` is the pod's, its probes go to
+    /// `pod_ip`.
+    pub fn pod(&self, name: &str, uid: &str, pod_ip: &str, node: &str) -> Result<Remote, StepFailure> {
+        let pod_address: IpAddr = pod_ip.parse().map_err(|_| {
+            StepFailure::new("NoAddress", format!("pod {name}: its address {pod_ip:?} is no IP address"))
+        })?;
+        let address = self.address(node)?;
+        let channel = self.channel(node, address)?;
+        let peer = Peer {
+            pod: uid.to_owned(),
+            probe_address: pod_address.to_string(),
+            probe_name: name.to_owned(),
+            ..peer(node, address)
+        };
+        Ok(Remote::new(name, peer, channel, None))
+    }
+
+    /// The nodes whose agent is ready, sorted.
+    pub fn nodes(&self) -> Vec<String> {
+        let agents = self.stores.agents.all();
+        let ready = agents.iter().filter(|agent| is_ready(agent)).filter_map(|agent| node_of(agent));
+        let mut nodes: Vec<String> = ready.map(str::to_owned).collect();
+        nodes.sort();
+        nodes.dedup();
+        nodes
+    }
+
+    fn address(&self, node: &str) -> Result<SocketAddr, StepFailure> {
+        let agents = self.stores.agents_on(node);
+        let ready = agents.iter().filter(|agent| is_ready(agent));
+        // While one is replaced, the one that stays.
+        let newest = ready.max_by_key(|agent| agent.metadata.creation_timestamp.as_ref().map(|time| time.0));
+        let Some(agent) = newest else {
+            let detail = match agents.as_slice() {
+                [] => "there is no pod of the DaemonSet gridcast-agent on it; see whether its node selector and \
+                       tolerations admit the node"
+                    .to_owned(),
+                [agent, ..] => format!(
+                    "pod {} is not ready; see `kubectl -n {} describe pod {0}`",
+                    agent.metadata.name.as_deref().unwrap_or_default(),
+                    agent.metadata.namespace.as_deref().unwrap_or_default()
+                ),
+            };
+            return Err(StepFailure::new("NoAgent", format!("node {node} has no agent that answers: {detail}")));
+        };
+        let host = agent.status.as_ref().and_then(|status| status.host_ip.as_deref()).unwrap_or_default();
+        let address: IpAddr = host.parse().map_err(|_| {
+            StepFailure::new("NoAgent", format!("node {node}: the address {host:?} of its agent is no IP address"))
+        })?;
+        Ok(SocketAddr::new(address, self.port))
+    }
+
+    fn channel(&self, node: &str, address: SocketAddr) -> Result<Channel, StepFailure> {
+        let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
+        match channels.get(node) {
+            Some((known, channel)) if *known == address => return Ok(channel.clone()),
+            _ => {}
+        }
+        let channel = self.authority.agent_channel(node, address)?;
+        channels.retain(|node, _| !self.stores.agents_on(node).is_empty());
+        channels.insert(node.to_owned(), (address, channel.clone()));
+        Ok(channel)
+    }
+}
+
+fn peer(node: &str, address: SocketAddr) -> Peer {
+    Peer {
+        name: node.to_owned(),
+        address: address.ip().to_string(),
+        port: u32::from(address.port()),
+        ..Peer::default()
+    }
+}
+
+/// Whether a pod says that it is ready, and does not go.
+pub fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    pod.metadata.deletion_timestamp.is_none()
+        && conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}

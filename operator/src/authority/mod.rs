@@ -1,0 +1,181 @@
+//! Who signs certificates, and for whom?
+//!
+//! The operator is a small authority. All its keys come from one root of 32 bytes, by a label each, so that no Secret is
+//! ever read back, every replica has the same keys, and a restart loses nothing. There is one authority for node agents
+//! (and the source pods that speak to them), and one for each cluster and generation of its keys: a key of one cluster is
+//! worth nothing in another, and nothing on a node.
+
+mod certificate;
+mod cluster;
+pub mod root;
+pub mod service;
+
+use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
+
+use gridcast_control::StepFailure;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity, ServerTlsConfig};
+
+use self::certificate::{Issuer, Leaf, Lifetime, Role};
+pub use self::{
+    cluster::ClusterAuthority,
+    root::{Root, load_or_create},
+};
+
+/// Name of the operator towards agents and starters.
+const CONTROLLER: &str = "controller";
+/// Name of the operator's certificate service.
+const OPERATOR: &str = "gridcast-operator";
+/// How long connecting to a peer may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// A host that was switched off closes no connection; it is asked for a sign of life while a call is open.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
+/// See [`KEEP_ALIVE_INTERVAL`].
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Why keys could not be made or used.
+#[derive(Debug, thiserror::Error)]
+pub enum AuthorityError {
+    /// The root could not be read or made.
+    #[error("cannot {what} {kind} {namespace}/{name}")]
+    Object {
+        /// What was to be done.
+        what: &'static str,
+        /// Of what.
+        kind: &'static str,
+        /// Where.
+        namespace: String,
+        /// Which.
+        name: &'static str,
+        /// What the API server said.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// The root is not what it should be.
+    #[error(
+        "key {key:?} of Secret {namespace}/{name} has {bytes} bytes instead of 32; delete the Secret and start the \
+         operator again, and all keys will be new"
+    )]
+    Root {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: &'static str,
+        /// The key.
+        key: &'static str,
+        /// What there is.
+        bytes: usize,
+    },
+    /// The system has no randomness.
+    #[error("the system gives no random bytes")]
+    Random,
+    /// The library refused to sign.
+    #[error("cannot sign a certificate")]
+    Sign(#[from] rcgen::Error),
+    /// The keys do not make a channel.
+    #[error("cannot use the keys")]
+    Use(#[from] tonic::transport::Error),
+}
+
+impl AuthorityError {
+    /// One PascalCase word.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Object { .. } => "RootUnavailable",
+            Self::Root { .. } => "RootInvalid",
+            Self::Random | Self::Sign(_) | Self::Use(_) => "KeysUnusable",
+        }
+    }
+}
+
+impl From<AuthorityError> for StepFailure {
+    fn from(error: AuthorityError) -> Self {
+        Self::new(error.reason(), gridcast_core::failure::chain(&error))
+    }
+}
+
+/// The authority of this installation.
+pub struct Authority {
+    root: Root,
+    agents: Issuer,
+    /// The operator's own, for agents and source pods. It never leaves this process, and ends with it.
+    controller: Leaf,
+}
+
+impl std::fmt::Debug for Authority {
+    // Keys never reach a log.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Authority").finish_non_exhaustive()
+    }
+}
+
+impl Authority {
+    /// Derives everything from `root`.
+    pub fn new(root: Root) -> Result<Self, AuthorityError> {
+        let agents = Issuer::derive(&root, "agents", "gridcast agents")?;
+        let controller = agents.leaf(Role::Controller, CONTROLLER, Lifetime::LONG)?;
+        Ok(Self { root, agents, controller })
+    }
+
+    /// Certificate of the agents' authority, PEM: always the same bytes for the same root.
+    pub fn agents_ca_pem(&self) -> &str {
+        self.agents.ca_pem()
+    }
+
+    /// The authority of one cluster and generation of its keys.
+    pub fn cluster(&self, uid: &str, generation: u32) -> Result<ClusterAuthority, AuthorityError> {
+        ClusterAuthority::derive(&self.root, uid, generation)
+    }
+
+    /// A lazy channel to the agent of a node.
+    pub fn agent_channel(&self, node: &str, address: SocketAddr) -> Result<Channel, AuthorityError> {
+        self.channel(node, address)
+    }
+
+    /// A lazy channel to the source pod of a Broadcast.
+    pub fn source_channel(&self, uid: &str, address: SocketAddr) -> Result<Channel, AuthorityError> {
+        self.channel(uid, address)
+    }
+
+    /// The files of a source pod's keys: `ca.pem`, `cert.pem`, `key.pem`. Another key each time.
+    pub fn source_keys(&self, uid: &str) -> Result<BTreeMap<String, String>, AuthorityError> {
+        Ok(self.agents.leaf(Role::Source, uid, Lifetime::LONG)?.files(self.agents.ca_pem()))
+    }
+
+    /// What [`service`] serves with: no client certificate is asked for, the token says who asks.
+    pub fn certificate_service_tls(&self) -> Result<ServerTlsConfig, AuthorityError> {
+        let Leaf { certificate_pem, key_pem } = self.agents.leaf(Role::Controller, OPERATOR, Lifetime::LONG)?;
+        let identity = Identity::from_pem(certificate_pem, key_pem);
+        Ok(ServerTlsConfig::new().identity(identity).timeout(CONNECT_TIMEOUT))
+    }
+
+    /// A client's TLS towards an agent: the operator's keys, and nobody but `name` is accepted.
+    pub fn controller_for_agents(&self, name: &str) -> ClientTlsConfig {
+        client_tls(&self.controller, self.agents.ca_pem(), name)
+    }
+
+    /// Signs for a node's agent the public key of a request (PKCS #10, PEM); nothing else of the request counts.
+    pub fn sign_agent(&self, node: &str, request_pem: &str, valid: Duration) -> Result<String, AuthorityError> {
+        self.agents.sign_request(Role::Agent, node, request_pem, Lifetime::of(valid))
+    }
+
+    fn channel(&self, name: &str, address: SocketAddr) -> Result<Channel, AuthorityError> {
+        connect_lazily(self.controller_for_agents(name), address)
+    }
+}
+
+fn client_tls(own: &Leaf, ca_pem: &str, name: &str) -> ClientTlsConfig {
+    ClientTlsConfig::new()
+        .identity(Identity::from_pem(&own.certificate_pem, &own.key_pem))
+        .ca_certificate(Certificate::from_pem(ca_pem))
+        .domain_name(name)
+}
+
+fn connect_lazily(tls: ClientTlsConfig, address: SocketAddr) -> Result<Channel, AuthorityError> {
+    let endpoint = Endpoint::from_shared(format!("https://{address}"))?
+        .connect_timeout(CONNECT_TIMEOUT)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
+        .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
+        .keep_alive_while_idle(false);
+    Ok(endpoint.tls_config(tls)?.connect_lazy())
+}

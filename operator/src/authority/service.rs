@@ -1,0 +1,1 @@
+//! How does an agent get its certificate?

@@ -1,0 +1,368 @@
+//! What does the operator know of the cluster, without asking?
+//!
+//! One watch per kind, shared by everything that looks. An object is on its [`Shelf`] under its name and under the keys
+//! that others look it up by; no look-up goes through all pods. What this operator writes is put there at once, so that
+//! the next plan sees it though the watch has not told it yet.
+
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    fmt::Debug,
+    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+};
+
+use gridcast_crds::{Broadcast, NetworkMap, VirtualCluster};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::{Resource, ResourceExt as _, core::PartialObjectMeta, runtime::watcher::Event};
+
+use crate::queue::Key;
+
+/// Label of everything that gridcast makes.
+pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+/// Label that says what a pod is for.
+pub const APP: &str = "app.kubernetes.io/name";
+/// Label with the name of the cluster that a pod is a node of.
+pub const CLUSTER: &str = "gridcast.io/cluster";
+/// Label with the UID of the Broadcast that a source pod reads for.
+pub const BROADCAST_UID: &str = "gridcast.io/broadcast-uid";
+/// Value of [`APP`] on the node agents' pods.
+pub const AGENT_APP: &str = "gridcast-agent";
+
+/// UIDs of deleted objects that are remembered, so that an answer that arrives late brings none back.
+const MOST_GONE: usize = 10_000;
+
+/// All that is watched.
+#[derive(Debug)]
+pub struct Stores {
+    /// VirtualClusters.
+    pub clusters: Shelf<VirtualCluster>,
+    /// Broadcasts.
+    pub broadcasts: Shelf<Broadcast>,
+    /// NetworkMaps.
+    pub network_maps: Shelf<NetworkMap>,
+    /// Pods that gridcast made, trimmed: see [`trim_pod`].
+    pub pods: Shelf<Pod>,
+    /// Pods of the node agents, trimmed.
+    pub agents: Shelf<Pod>,
+    /// Metadata of the Kubernetes nodes, without annotations.
+    pub nodes: Shelf<PartialObjectMeta<Node>>,
+}
+
+impl Default for Stores {
+    fn default() -> Self {
+        Self {
+            clusters: Shelf::new(|_| Vec::new()),
+            broadcasts: Shelf::new(|broadcast: &Broadcast| {
+                let target = broadcast.spec.to.virtual_cluster.as_ref().map(|cluster| cluster.name.as_str());
+                keys_of_child(broadcast, target)
+            }),
+            network_maps: Shelf::new(|map: &NetworkMap| {
+                let target = map.spec.of.virtual_cluster.as_ref().map(|cluster| cluster.name.as_str());
+                keys_of_child(map, target)
+            }),
+            pods: Shelf::new(keys_of_pod),
+            agents: Shelf::new(|pod: &Pod| node_of(pod).map(|node| format!("node/{node}")).into_iter().collect()),
+            nodes: Shelf::new(|_| Vec::new()),
+        }
+    }
+}
+
+impl Stores {
+    /// Whether every watch has delivered what there was when it began.
+    pub fn synced(&self) -> bool {
+        self.unsynced().is_empty()
+    }
+
+    /// The kinds whose watch has not yet delivered what there was.
+    pub fn unsynced(&self) -> Vec<&'static str> {
+        [
+            ("virtualclusters", self.clusters.synced()),
+            ("broadcasts", self.broadcasts.synced()),
+            ("networkmaps", self.network_maps.synced()),
+            ("pods", self.pods.synced()),
+            ("agents", self.agents.synced()),
+            ("nodes", self.nodes.synced()),
+        ]
+        .into_iter()
+        .filter(|(_, synced)| !synced)
+        .map(|(kind, _)| kind)
+        .collect()
+    }
+
+    /// The pods that carry the label of this cluster, whichever incarnation made them, in no order.
+    pub fn pods_of_cluster(&self, namespace: &str, cluster: &str) -> Vec<Arc<Pod>> {
+        self.pods.find(&format!("cluster/{namespace}/{cluster}"))
+    }
+
+    /// The pods that are controlled by the object with this UID.
+    pub fn pods_of_owner(&self, uid: &str) -> Vec<Arc<Pod>> {
+        self.pods.find(&format!("owner/{uid}"))
+    }
+
+    /// The source pods of the Broadcast with this UID.
+    pub fn pods_of_broadcast(&self, uid: &str) -> Vec<Arc<Pod>> {
+        self.pods.find(&format!("broadcast/{uid}"))
+    }
+
+    /// The Broadcasts that are controlled by the object with this UID.
+    pub fn broadcasts_of_owner(&self, uid: &str) -> Vec<Arc<Broadcast>> {
+        self.broadcasts.find(&format!("owner/{uid}"))
+    }
+
+    /// The NetworkMaps that are controlled by the object with this UID.
+    pub fn network_maps_of_owner(&self, uid: &str) -> Vec<Arc<NetworkMap>> {
+        self.network_maps.find(&format!("owner/{uid}"))
+    }
+
+    /// The Broadcasts that go to this cluster.
+    pub fn broadcasts_to(&self, namespace: &str, cluster: &str) -> Vec<Arc<Broadcast>> {
+        self.broadcasts.find(&format!("to/{namespace}/{cluster}"))
+    }
+
+    /// The NetworkMaps of this cluster.
+    pub fn network_maps_to(&self, namespace: &str, cluster: &str) -> Vec<Arc<NetworkMap>> {
+        self.network_maps.find(&format!("to/{namespace}/{cluster}"))
+    }
+
+    /// The agent's pods on a node: more than one while it is replaced.
+    pub fn agents_on(&self, node: &str) -> Vec<Arc<Pod>> {
+        self.agents.find(&format!("node/{node}"))
+    }
+}
+
+fn keys_of_child<K: Resource<DynamicType = ()>>(object: &K, target: Option<&str>) -> Vec<String> {
+    let namespace = object.meta().namespace.as_deref().unwrap_or_default();
+    owner_key(object).into_iter().chain(target.map(|cluster| format!("to/{namespace}/{cluster}"))).collect()
+}
+
+fn keys_of_pod(pod: &Pod) -> Vec<String> {
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    let label = |name: &str| pod.metadata.labels.as_ref().and_then(|labels| labels.get(name));
+    let cluster = label(CLUSTER).map(|cluster| format!("cluster/{namespace}/{cluster}"));
+    let broadcast = label(BROADCAST_UID).map(|uid| format!("broadcast/{uid}"));
+    owner_key(pod).into_iter().chain(cluster).chain(broadcast).collect()
+}
+
+fn owner_key<K: Resource>(object: &K) -> Option<String> {
+    let owner = object.meta().owner_references.as_ref()?.iter().find(|owner| owner.controller == Some(true))?;
+    Some(format!("owner/{}", owner.uid))
+}
+
+/// The node that a pod has a place on.
+pub fn node_of(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref()?.node_name.as_deref()
+}
+
+/// Drops what nobody asks a cached pod for: all of the spec but `nodeName`, `hostNetwork` and the containers' names, the
+/// managed fields and the annotations. A thousand pods with users' templates stay at a few MB.
+pub fn trim_pod(pod: &mut Pod) {
+    pod.metadata.managed_fields = None;
+    pod.metadata.annotations = None;
+    if let Some(spec) = pod.spec.take() {
+        let names = |containers: Vec<k8s_openapi::api::core::v1::Container>| {
+            containers
+                .into_iter()
+                .map(|container| k8s_openapi::api::core::v1::Container {
+                    name: container.name,
+                    ..Default::default()
+                })
+                .collect::<Vec<_>>()
+        };
+        pod.spec = Some(k8s_openapi::api::core::v1::PodSpec {
+            node_name: spec.node_name,
+            host_network: spec.host_network,
+            containers: names(spec.containers),
+            ..Default::default()
+        });
+    }
+}
+
+type Keys<K> = fn(&K) -> Vec<String>;
+
+/// The objects of one watch.
+pub struct Shelf<K> {
+    objects: RwLock<Objects<K>>,
+    keys: Keys<K>,
+}
+
+struct Objects<K> {
+    by_key: HashMap<Key, Arc<K>>,
+    index: HashMap<String, HashSet<Key>>,
+    /// What a list that is under way has seen.
+    listed: Option<HashSet<Key>>,
+    synced: bool,
+    gone: VecDeque<String>,
+}
+
+/// What an event did to a shelf.
+#[derive(Debug)]
+pub struct Change<K> {
+    /// What was there before.
+    pub old: Option<Arc<K>>,
+    /// What is there now.
+    pub new: Option<Arc<K>>,
+}
+
+impl<K> Debug for Shelf<K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
+        f.debug_struct("Shelf").field("objects", &objects.by_key.len()).field("synced", &objects.synced).finish_non_exhaustive()
+    }
+}
+
+impl<K: Resource> Shelf<K> {
+    /// An empty shelf; `keys` are what [`Self::find`] finds an object by.
+    pub fn new(keys: Keys<K>) -> Self {
+        let objects = Objects {
+            by_key: HashMap::new(),
+            index: HashMap::new(),
+            listed: None,
+            synced: false,
+            gone: VecDeque::new(),
+        };
+        Self { objects: RwLock::new(objects), keys }
+    }
+
+    /// The object of this name. Cluster-scoped objects have the namespace "".
+    pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
+        self.read().by_key.get(&(namespace.to_owned(), name.to_owned())).cloned()
+    }
+
+    /// The objects under a key, in no order.
+    pub fn find(&self, key: &str) -> Vec<Arc<K>> {
+        let objects = self.read();
+        let keys = objects.index.get(key).into_iter().flatten();
+        keys.filter_map(|key| objects.by_key.get(key)).cloned().collect()
+    }
+
+    /// All of them, in no order.
+    pub fn all(&self) -> Vec<Arc<K>> {
+        self.read().by_key.values().cloned().collect()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.read().by_key.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether the watch has delivered what there was when it began.
+    pub fn synced(&self) -> bool {
+        self.read().synced
+    }
+
+    /// Takes what a watch delivers and says what changed by it.
+    pub fn take(&self, event: Event<K>) -> Vec<Change<K>> {
+        let mut objects = self.write();
+        match event {
+            Event::Apply(object) => objects.put(object, self.keys).into_iter().collect(),
+            Event::InitApply(object) => {
+                let key = key_of(&object);
+                if let Some(listed) = &mut objects.listed {
+                    listed.insert(key);
+                }
+                objects.put(object, self.keys).into_iter().collect()
+            }
+            Event::Delete(object) => {
+                objects.bury(object.meta().uid.as_deref());
+                objects.remove(&key_of(&object), self.keys).into_iter().collect()
+            }
+            Event::Init => {
+                objects.listed = Some(HashSet::new());
+                Vec::new()
+            }
+            Event::InitDone => {
+                objects.synced = true;
+                let Some(listed) = objects.listed.take() else { return Vec::new() };
+                let missing: Vec<Key> =
+                    objects.by_key.keys().filter(|key| !listed.contains(*key)).cloned().collect();
+                missing.iter().filter_map(|key| objects.remove(key, self.keys)).collect()
+            }
+        }
+    }
+
+    /// Puts what a write of ours brought about, unless the watch knows better: something newer, or that it is gone.
+    pub fn written(&self, object: K) {
+        let mut objects = self.write();
+        let gone = object.meta().uid.as_ref().is_some_and(|uid| objects.gone.contains(uid));
+        if !gone {
+            if let Some(listed) = &mut objects.listed {
+                // A list that began before the write does not have it.
+                listed.insert(key_of(&object));
+            }
+            objects.put(object, self.keys);
+        }
+    }
+
+    /// Takes away what a delete of ours removed at once.
+    pub fn removed(&self, namespace: &str, name: &str, uid: &str) {
+        let key = (namespace.to_owned(), name.to_owned());
+        let mut objects = self.write();
+        objects.bury(Some(uid));
+        if objects.by_key.get(&key).is_some_and(|object| object.meta().uid.as_deref() == Some(uid)) {
+            objects.remove(&key, self.keys);
+        }
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Objects<K>> {
+        self.objects.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Objects<K>> {
+        self.objects.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K: Resource> Objects<K> {
+    fn put(&mut self, object: K, keys: Keys<K>) -> Option<Change<K>> {
+        let key = key_of(&object);
+        if self.by_key.get(&key).is_some_and(|old| is_newer(&**old, &object)) {
+            return None;
+        }
+        let old = self.remove(&key, keys).and_then(|change| change.old);
+        for name in keys(&object) {
+            self.index.entry(name).or_default().insert(key.clone());
+        }
+        let new = Arc::new(object);
+        self.by_key.insert(key, new.clone());
+        Some(Change { old, new: Some(new) })
+    }
+
+    fn remove(&mut self, key: &Key, keys: Keys<K>) -> Option<Change<K>> {
+        let old = self.by_key.remove(key)?;
+        for name in keys(&old) {
+            if let Some(of) = self.index.get_mut(&name) {
+                of.remove(key);
+                if of.is_empty() {
+                    self.index.remove(&name);
+                }
+            }
+        }
+        Some(Change { old: Some(old), new: None })
+    }
+
+    fn bury(&mut self, uid: Option<&str>) {
+        let Some(uid) = uid else { return };
+        if self.gone.len() >= MOST_GONE {
+            self.gone.pop_front();
+        }
+        self.gone.push_back(uid.to_owned());
+    }
+}
+
+fn key_of<K: Resource>(object: &K) -> Key {
+    (object.meta().namespace.clone().unwrap_or_default(), object.name_any())
+}
+
+/// Whether `old` is a later state than `new` of the same object. Resource versions of one kind are numbers that grow
+/// (promised from Kubernetes 1.35 on, and so before); where they are not, what comes last is believed.
+fn is_newer<K: Resource>(old: &K, new: &K) -> bool {
+    let version = |object: &K| object.meta().resource_version.as_ref()?.parse::<u64>().ok();
+    match (version(old), version(new)) {
+        (Some(a), Some(b)) => a > b && old.meta().uid == new.meta().uid,
+        _ => false,
+    }
+}
