@@ -8,7 +8,7 @@ TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target))
 # Named, because +crt-static would otherwise reach procedural macros too, which cannot be static.
 HOST_TRIPLE := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p')
 BIN := $(TARGET_DIR)/$(HOST_TRIPLE)/release
-PROGRAMS := gridcast gridcast-agent gridcast-starter gridcast-operator
+PROGRAMS := gridcast gridcast-agent gridcast-starter gridcast-csi gridcast-operator
 DEMO := target/demo
 PREFIX ?= /usr/local
 PYTHON ?= /usr/bin/python3
@@ -82,9 +82,39 @@ $(DEMO)/ics: | examples
 	rm -rf $@.partial
 	examples/ring/make-dataset $@
 
-## crds: write the YAML of the API from the Rust types
+## crds: write the YAML of the API from the Rust types, for kubectl and for the chart
 crds:
 	cargo run -q --locked -p gridcast-crds --example generate
+	cp crds/*.yaml charts/gridcast/files/crds/
+
+## images: container images of the operator, the agent and MPI nodes, in target/images (no container engine needed)
+images: root deps deps-images build examples
+	$(call phase,images)
+	set -e; for image in operator agent node-openmpi node-mpich; do images/build $$image; done
+
+## e2e: a real Kubernetes of three nodes here, the chart installed in it, the core scenarios (Go 1.26 needed)
+e2e: e2e-ready
+	$(call phase,scenarios)
+	tests/e2e/e2e
+
+## e2e-full: the long scenarios as well (about an hour)
+e2e-full: e2e-ready
+	$(call phase,scenarios)
+	tests/e2e/e2e --full
+
+# Kubernetes takes longest to build, so it begins first; cargo shares the cores with it.
+e2e-ready: root deps deps-e2e
+	$(call phase,build Kubernetes; its log: target/e2e/build.log)
+	mkdir -p target/e2e
+	tests/e2e/lab/build > target/e2e/build.log 2>&1 & kubernetes=$$!; \
+	$(MAKE) --no-print-directory images || { kill $$kubernetes; exit 1; }; \
+	images/build pause; images/build busybox; \
+	wait $$kubernetes || { tail -n 20 target/e2e/build.log >&2; exit 1; }
+	tail -n 1 target/e2e/build.log
+
+## clean-e2e: end a cluster that `make e2e` left, and remove its state
+clean-e2e: root
+	tests/e2e/lab/down --purge
 
 ## deps: install the Debian packages that are missing
 # What is looked for, and the package that has it.
@@ -94,6 +124,17 @@ NEEDS := /usr/bin/gcc:gcc /usr/include/stdio.h:libc6-dev /usr/bin/make:make /usr
 deps:
 	@command -v cargo > /dev/null || { echo "cargo is missing: install Rust from https://rustup.rs" >&2; exit 1; }
 	@$(call install_missing,$(NEEDS))
+
+IMAGE_NEEDS := /usr/sbin/debootstrap:debootstrap /usr/bin/mpicc.mpich:libmpich-dev /usr/bin/mpiexec.mpich:mpich
+deps-images: deps
+	@$(call install_missing,$(IMAGE_NEEDS))
+
+E2E_NEEDS := /usr/bin/containerd:containerd /usr/sbin/runc:runc /usr/lib/cni/bridge:containernetworking-plugins \
+    /usr/sbin/nft:nftables /usr/sbin/iptables:iptables /usr/sbin/conntrack:conntrack /bin/busybox:busybox-static \
+    /usr/bin/openssl:openssl /usr/sbin/ip:iproute2 /usr/bin/unshare:util-linux
+deps-e2e: deps
+	@command -v go > /dev/null || { echo "go is missing: install Go 1.26 or newer from https://go.dev/doc/install" >&2; exit 1; }
+	@$(call install_missing,$(E2E_NEEDS))
 
 deps-plot: deps
 	@$(PYTHON) -c 'import matplotlib' 2> /dev/null || { $(call apt_install,python3-matplotlib); }
@@ -121,4 +162,5 @@ clean-demo:
 help:
 	@sed -n 's/^## \([a-z0-9-]*\): /\1\t/p' $(firstword $(MAKEFILE_LIST)) | awk -F'\t' '{ printf "make %-12s %s\n", $$1, $$2 }'
 
-.PHONY: demo demo-16 demo-sedov test build install examples crds deps deps-plot figures root clean-demo help
+.PHONY: demo demo-16 demo-sedov test build install examples crds images e2e e2e-full e2e-ready clean-e2e deps deps-images deps-e2e \
+    deps-plot figures root clean-demo help
