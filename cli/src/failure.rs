@@ -48,6 +48,12 @@ impl Failure {
     }
 }
 
+impl From<gridcast_control::StepFailure> for Failure {
+    fn from(failure: gridcast_control::StepFailure) -> Self {
+        Self::Failed { reason: failure.reason, message: failure.message }
+    }
+}
+
 /// Turns any error of an operating-system call into a failed step.
 pub(crate) trait OrFailed<T> {
     /// `what` says what was being done, to which file or host.

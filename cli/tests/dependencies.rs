@@ -11,14 +11,15 @@ fn metadata() -> Metadata {
 }
 
 /// Which crates of ours each crate of ours may build on.
-const ALLOWED: [(&str, &[&str]); 7] = [
+const ALLOWED: [(&str, &[&str]); 8] = [
     ("gridcast-core", &[]),
     ("gridcast-crds", &[]),
     ("gridcast-proto", &[]),
     ("gridcast-lab", &["gridcast-core"]),
     ("gridcast-agent", &["gridcast-core", "gridcast-proto"]),
-    ("gridcast-operator", &["gridcast-core", "gridcast-crds", "gridcast-proto"]),
-    ("gridcast", &["gridcast-core", "gridcast-crds", "gridcast-lab", "gridcast-proto"]),
+    ("gridcast-control", &["gridcast-core", "gridcast-crds", "gridcast-proto"]),
+    ("gridcast-operator", &["gridcast-control", "gridcast-core", "gridcast-crds", "gridcast-proto"]),
+    ("gridcast", &["gridcast-control", "gridcast-core", "gridcast-crds", "gridcast-lab", "gridcast-proto"]),
 ];
 
 #[test]

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use gridcast_control::{Remote, is_gone};
 use gridcast_lab::{Lifetime, fabric::Fabric, node::Node};
 use gridcast_proto::v1::{DescribeReply, DescribeRequest, RanksRequest, WatchRequest};
 use nix::{
@@ -18,10 +19,7 @@ use tokio::sync::mpsc;
 
 use crate::failure::{Failure, OrFailed as _};
 
-use super::{
-    remote::{self, Remote},
-    state::{NodeRecord, OwnedRun, Process},
-};
+use super::state::{NodeRecord, OwnedRun, Process};
 
 /// Agents and starters answer within milliseconds; on a loaded machine with many nodes, within seconds.
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -63,7 +61,7 @@ impl Cluster {
     pub(super) async fn await_answers(&mut self, run: &OwnedRun) -> Result<(), Failure> {
         let waits = self.remotes.iter().map(|remote| async move {
             let agent = retry(async || remote.agent().describe(DescribeRequest::default()).await);
-            let starter = retry(async || remote.starter().ranks(RanksRequest::default()).await);
+            let starter = retry(async || remote.starter()?.ranks(RanksRequest::default()).await);
             let (facts, starter) = tokio::join!(agent, starter);
             let late = |what: &str, reason: &str, status: &tonic::Status| {
                 let log = run.path.join("log").join(format!("{}-{what}.log", remote.name));
@@ -174,7 +172,7 @@ async fn retry<T>(
     loop {
         match tokio::time::timeout_at(deadline, call()).await {
             Ok(Ok(reply)) => return Ok(reply.into_inner()),
-            Ok(Err(status)) if !remote::is_gone(&status) => return Err(status),
+            Ok(Err(status)) if !is_gone(&status) => return Err(status),
             Ok(Err(status)) if tokio::time::Instant::now() >= deadline => return Err(status),
             Ok(Err(_)) => tokio::time::sleep(Duration::from_millis(20)).await,
             Err(_) => {

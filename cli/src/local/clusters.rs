@@ -19,7 +19,7 @@ use crate::{
 
 use super::{
     exec,
-    remote::{ControllerKeys, Remote},
+    remote::{self, ControllerKeys},
     state::{FoundRun, Kind, Record, StateDir},
 };
 
@@ -134,7 +134,7 @@ pub(crate) async fn exec(arguments: args::Exec) -> Result<ExitCode, Failure> {
         ));
     }
     let keys = ControllerKeys::load(&found.path.join("keys"))?;
-    let remote = Remote::lazy(node, &keys)?;
+    let remote = remote::lazy(node, &keys)?;
     let (requests, receive) = mpsc::channel(4);
     exec::forward_stdin(requests.clone());
     forward_signals(&requests)?;

@@ -5,13 +5,12 @@ use std::{
     io::{self, Read as _, Write as _},
 };
 
+use gridcast_control::{Remote, is_gone};
 use gridcast_proto::v1::{ExecReply, ExecRequest, ExecStart, exec_reply::Reply, exec_request::Request};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::failure::Failure;
-
-use super::remote::{Remote, is_gone};
 
 /// Requests on their way to the starter; each holds at most one block of standard input.
 const QUEUE: usize = 16;
@@ -67,18 +66,15 @@ pub(crate) async fn run(
     let wrap = |request| ExecRequest { request: Some(request) };
     // The channel is new and has room.
     let _ = send.try_send(wrap(Request::Start(start)));
-    let mut replies = node
-        .starter()
-        .exec(ReceiverStream::new(receive))
-        .await
-        .map_err(|s| {
-            if is_gone(&s) {
-                lost(node, &s)
-            } else {
-                node.failed("StarterRefused", "starting the command", &s)
-            }
-        })?
-        .into_inner();
+    let refused = |s: tonic::Status| {
+        if is_gone(&s) {
+            lost(node, &s)
+        } else {
+            node.failed("StarterRefused", "starting the command", &s).into()
+        }
+    };
+    let mut starter = node.starter().map_err(refused)?;
+    let mut replies = starter.exec(ReceiverStream::new(receive)).await.map_err(refused)?.into_inner();
     let mut feeding = true;
     loop {
         tokio::select! {

@@ -12,6 +12,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use gridcast_control::launch::Program;
 use gridcast_core::broadcast::topology::Topology;
 use gridcast_crds::{Document, Resource, VirtualCluster, source::Strategy, virtual_cluster as vc};
 
@@ -19,8 +20,6 @@ use crate::{args, failure::Failure};
 
 use super::origin::Origin;
 
-/// The launcher that a local run uses.
-pub(crate) const MPIRUN: &str = "mpirun.openmpi";
 /// Directories that each node has for itself, beside the mount paths of datasets.
 pub(crate) const PRIVATE: [&str; 2] = ["/data", "/scratch"];
 /// Address of the first node; the lab's network is 10.42.0.0/16.
@@ -68,11 +67,7 @@ pub(crate) struct DataPlan {
 /// The program.
 #[derive(Clone, Debug)]
 pub(crate) struct RunPlan {
-    pub(crate) processes: u32,
-    pub(crate) command: Vec<String>,
-    pub(crate) environment: Vec<(String, String)>,
-    pub(crate) tag_output: bool,
-    pub(crate) allow_oversubscribe: bool,
+    pub(crate) program: Program,
     pub(crate) collect: Vec<CollectPlan>,
 }
 
@@ -98,7 +93,7 @@ pub(crate) fn read(arguments: &args::Run) -> Result<Intake, Failure> {
     let nodes = nodes(cluster)?;
     let topology = network::topology(arguments.topology.as_deref(), &nodes)?;
     // Before the datasets, which may take a while to look at.
-    let mpirun = spec.run.as_ref().map(|_| places::mpirun()).transpose()?;
+    let launcher = spec.run.as_ref().map(|run| places::launcher(run.implementation)).transpose()?;
     let volumes = sources::volumes(&arguments.volume)?;
     let context = sources::Context { file, documents: &documents, volumes: &volumes };
     let data = spec
@@ -107,7 +102,7 @@ pub(crate) fn read(arguments: &args::Run) -> Result<Intake, Failure> {
         .enumerate()
         .map(|(index, data)| context.dataset(index, data))
         .collect::<Result<Vec<_>, _>>()?;
-    places::check_mount_paths(&data, mpirun.as_deref())?;
+    places::check_mount_paths(&data, launcher.as_ref())?;
     places::check_report(arguments.report.as_deref())?;
     places::check_state_dir(&arguments.state.state_dir, &data)?;
     let directory = places::directory(spec.run.as_ref(), &data)?;
@@ -179,19 +174,7 @@ fn refuse_unsupported(spec: &gridcast_crds::VirtualClusterSpec) -> Result<(), Fa
         );
     }
     let Some(run) = &spec.run else { return Ok(()) };
-    if run.implementation != vc::Implementation::OpenMPI {
-        return refuse(
-            "spec.run.implementation",
-            "a local run launches with OpenMPI only; set it to OpenMPI",
-        );
-    }
-    if run.remote_shell != vc::RemoteShell::Starter {
-        return refuse(
-            "spec.run.remoteShell",
-            "a local run starts remote daemons by Starter only; set it to Starter",
-        );
-    }
-    Ok(())
+    Program::try_from(run).map(drop).map_err(|unsupported| Failure::input(unsupported.to_string()))
 }
 
 fn nodes(cluster: &VirtualCluster) -> Result<Vec<NodePlan>, Failure> {

@@ -11,6 +11,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
+use gridcast_control::{AGENT_PORT, PROBE_PORT, STARTER_PORT};
 use gridcast_core::mpi::{self, HostSlots};
 use gridcast_lab::{
     Lifetime,
@@ -24,7 +25,7 @@ use super::{
     cluster::Cluster,
     intake::{Intake, NodePlan, PRIVATE},
     keys::{self, CONTROLLER},
-    remote::{AGENT_PORT, ControllerKeys, PROBE_PORT, Remote, STARTER_PORT},
+    remote::{self, ControllerKeys},
     state::{NodeRecord, OwnedRun, Process},
 };
 
@@ -87,7 +88,7 @@ pub(crate) async fn provision(intake: &Intake, run: &OwnedRun, tools: &Tools) ->
     };
     cluster.agents = agents?;
     let keys = ControllerKeys::load(&run.path.join("keys"))?;
-    cluster.remotes = cluster.records.iter().map(|r| Remote::lazy(r, &keys)).collect::<Result<_, _>>()?;
+    cluster.remotes = cluster.records.iter().map(|r| remote::lazy(r, &keys)).collect::<Result<_, _>>()?;
     cluster.await_answers(run).await?;
     Ok(cluster)
 }
@@ -117,7 +118,11 @@ fn specs(
         .collect();
     let slots: Vec<HostSlots> =
         intake.nodes.iter().map(|n| HostSlots { name: n.name.clone(), slots: n.slots }).collect();
-    let machinefile = mpi::machinefile(&slots).or_failed("ProvisionFailed", "write the machinefile")?;
+    let machinefile = match &intake.run {
+        Some(run) => run.program.machinefile(&slots),
+        None => mpi::machinefile(&slots),
+    };
+    let machinefile = machinefile.or_failed("ProvisionFailed", "write the machinefile")?;
     let shared = run.path.join("nodes");
     directory(&shared, 0o711)?;
     write(&run.path.join("hosts"), hosts.as_bytes())?;
@@ -182,6 +187,7 @@ fn spec(intake: &Intake, run: &OwnedRun, tools: &Tools, node: &NodePlan) -> Resu
     }
     let binds = vec![
         bind(&tools.starter, &inside("bin/gridcast-starter"), true),
+        bind(&tools.starter, Path::new(mpi::REMOTE_SHELL), true),
         bind(&tools.agent, &inside("bin/gridcast-agent"), true),
         bind(&run.path.join("keys").join(&node.name), &inside("keys"), true),
         bind(&run.path.join("machinefile"), &inside("machinefile"), true),

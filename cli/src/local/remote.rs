@@ -10,22 +10,14 @@ use std::{
     time::Duration,
 };
 
-use gridcast_proto::v1::{
-    agent_client::AgentClient, broadcasts_client::BroadcastsClient, starter_client::StarterClient,
-};
+use gridcast_control::{AGENT_PORT, Remote, STARTER_PORT};
+use gridcast_proto::v1::Peer;
 use hyper_util::rt::TokioIo;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity, Uri};
 
-use crate::failure::{Failure, OrFailed as _, chain};
+use crate::failure::{Failure, OrFailed as _};
 
 use super::{keys::CONTROLLER, state::NodeRecord};
-
-/// Port of an agent's gRPC server.
-pub(crate) const AGENT_PORT: u16 = 7411;
-/// Port of a starter's gRPC server.
-pub(crate) const STARTER_PORT: u16 = 7412;
-/// Port of the probe's reflector and sink.
-pub(crate) const PROBE_PORT: u16 = 7413;
 
 /// Messages of the control plane are small; the largest are lists of settings and ranks.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -52,65 +44,16 @@ impl ControllerKeys {
     }
 }
 
-/// One node's servers, connected.
-#[derive(Clone, Debug)]
-pub(crate) struct Remote {
-    pub(crate) name: String,
-    pub(crate) address: Ipv4Addr,
-    agent: Channel,
-    starter: Channel,
-}
-
-impl Remote {
-    /// Connections to a node's servers, opened when they are first used.
-    pub(crate) fn lazy(node: &NodeRecord, keys: &ControllerKeys) -> Result<Self, Failure> {
-        Ok(Self {
-            name: node.name.clone(),
-            address: node.address,
-            agent: channel(node, AGENT_PORT, keys)?,
-            starter: channel(node, STARTER_PORT, keys)?,
-        })
-    }
-
-    /// The agent's service.
-    pub(crate) fn agent(&self) -> AgentClient<Channel> {
-        AgentClient::new(self.agent.clone())
-    }
-
-    /// The agent's broadcasts.
-    pub(crate) fn broadcasts(&self) -> BroadcastsClient<Channel> {
-        BroadcastsClient::new(self.agent.clone())
-    }
-
-    /// The starter.
-    pub(crate) fn starter(&self) -> StarterClient<Channel> {
-        StarterClient::new(self.starter.clone())
-    }
-
-    /// The node as its peers reach it.
-    pub(crate) fn peer(&self) -> gridcast_proto::v1::Peer {
-        gridcast_proto::v1::Peer {
-            name: self.name.clone(),
-            address: self.address.to_string(),
-            port: AGENT_PORT.into(),
-            ..Default::default()
-        }
-    }
-
-    /// Says what went wrong in a call to this node's agent or starter.
-    pub(crate) fn failed(&self, reason: &str, what: &str, status: &tonic::Status) -> Failure {
-        if is_gone(status) {
-            let text = format!("{}: the node no longer answers while {what}: {}", self.name, chain(status));
-            return Failure::failed("AgentLost", text);
-        }
-        Failure::failed(reason, format!("{}: {what}: {}", self.name, status.message()))
-    }
-}
-
-/// Whether a call failed because its server went away, rather than by the server's own word.
-pub(crate) fn is_gone(status: &tonic::Status) -> bool {
-    use std::error::Error as _;
-    status.source().is_some() || status.code() == tonic::Code::Unavailable
+/// Connections to a node's servers, opened when they are first used.
+pub(crate) fn lazy(node: &NodeRecord, keys: &ControllerKeys) -> Result<Remote, Failure> {
+    let peer = Peer {
+        name: node.name.clone(),
+        address: node.address.to_string(),
+        port: AGENT_PORT.into(),
+        ..Peer::default()
+    };
+    let [agent, starter] = [AGENT_PORT, STARTER_PORT].map(|port| channel(node, port, keys));
+    Ok(Remote::new(node.name.clone(), peer, agent?, Some(starter?)))
 }
 
 fn channel(node: &NodeRecord, port: u16, keys: &ControllerKeys) -> Result<Channel, Failure> {

@@ -1,9 +1,54 @@
 //! The command that starts a program on all nodes.
 
+use super::hydra;
+use super::machinefile::{HostSlots, expected_placement};
+use crate::report::PlacedRanks;
+
+/// The MPI of the nodes, as far as starting a program differs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Implementation {
+    /// Open MPI 4 or 5.
+    #[default]
+    OpenMpi,
+    /// MPICH 4.
+    Mpich,
+}
+
+impl Implementation {
+    /// The program that launches. Its name on Debian, where both can be installed: `mpirun` may belong to either.
+    pub fn launcher(self) -> &'static str {
+        match self {
+            Self::OpenMpi => "mpirun.openmpi",
+            Self::Mpich => "mpiexec.mpich",
+        }
+    }
+
+    /// Where it puts ranks.
+    pub fn placement(self, hosts: &[HostSlots], processes: u32) -> Vec<PlacedRanks> {
+        match self {
+            Self::OpenMpi => expected_placement(hosts, processes),
+            Self::Mpich => hydra::placement(hosts, processes),
+        }
+    }
+
+    /// The host of each rank, by rank.
+    pub fn hosts_by_rank(self, hosts: &[HostSlots], processes: u32) -> Vec<String> {
+        let mut by_rank: Vec<(u32, String)> = self
+            .placement(hosts, processes)
+            .into_iter()
+            .flat_map(|placed| placed.ranks.into_iter().map(move |rank| (rank, placed.host.clone())))
+            .collect();
+        by_rank.sort_unstable();
+        by_rank.into_iter().map(|(_, host)| host).collect()
+    }
+}
+
 /// One launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launch {
-    /// `mpirun.openmpi` on Debian: `mpirun` may belong to MPICH where both are installed.
+    /// Whose words the command is in.
+    pub implementation: Implementation,
+    /// The launcher: a name, or a path.
     pub mpirun: String,
     /// The machinefile's path on the launcher.
     pub machinefile: String,
@@ -13,7 +58,7 @@ pub struct Launch {
     pub program: Vec<String>,
     /// Each line of output begins with the rank that wrote it (see [`super::TagFilter`]).
     pub tag_output: bool,
-    /// More ranks than slots are allowed.
+    /// More ranks than slots are allowed. Hydra needs no word for it.
     pub allow_oversubscribe: bool,
     /// The starter's path on every node.
     pub starter: String,
@@ -21,9 +66,10 @@ pub struct Launch {
 
 impl Launch {
     /// A launch by the standard paths.
-    pub fn new(processes: u32, program: Vec<String>) -> Self {
+    pub fn new(implementation: Implementation, processes: u32, program: Vec<String>) -> Self {
         Self {
-            mpirun: "mpirun.openmpi".to_owned(),
+            implementation,
+            mpirun: implementation.launcher().to_owned(),
             machinefile: super::MACHINEFILE.to_owned(),
             processes,
             program,
@@ -34,10 +80,18 @@ impl Launch {
     }
 }
 
-/// `mpirun.openmpi --hostfile … --map-by slot -np N … gridcast-starter rank -- PROGRAM…`, the same for Open MPI 4 and 5.
+/// `mpirun.openmpi --hostfile … --map-by slot -np N … gridcast-starter rank -- PROGRAM…`, the same for Open MPI 4 and 5, or
+/// MPICH's `mpiexec` likewise.
 ///
 /// What the environment says already is said again here: options win over variables that a user's profile may set.
 pub fn launch_command(launch: &Launch) -> Vec<String> {
+    match launch.implementation {
+        Implementation::OpenMpi => open_mpi(launch),
+        Implementation::Mpich => hydra::command(launch),
+    }
+}
+
+fn open_mpi(launch: &Launch) -> Vec<String> {
     let mapping = if launch.allow_oversubscribe { "slot:OVERSUBSCRIBE" } else { "slot" };
     let processes = launch.processes.to_string();
     let mut command = vec![launch.mpirun.as_str(), "--hostfile", &launch.machinefile];
@@ -57,7 +111,7 @@ mod tests {
     #[test]
     fn the_program_keeps_its_arguments() {
         let program = ["./ring", "--size", "4 MiB", "-np", "--"].map(str::to_owned).to_vec();
-        let launch = Launch { tag_output: true, ..Launch::new(4, program.clone()) };
+        let launch = Launch { tag_output: true, ..Launch::new(Implementation::OpenMpi, 4, program.clone()) };
         let command = launch_command(&launch);
         assert_eq!(
             command[..8],
@@ -78,7 +132,7 @@ mod tests {
 
     #[test]
     fn oversubscription_only_where_allowed() {
-        let launch = Launch::new(2, vec!["true".to_owned()]);
+        let launch = Launch::new(Implementation::OpenMpi, 2, vec!["true".to_owned()]);
         assert!(!launch_command(&launch).concat().contains("OVERSUBSCRIBE"));
         let launch = Launch { allow_oversubscribe: true, ..launch };
         assert!(launch_command(&launch).contains(&"slot:OVERSUBSCRIBE".to_owned()));

@@ -69,12 +69,15 @@ fn signal_name(signal: i32) -> &'static str {
     }
 }
 
-/// Finds the rank in what `mpirun` of Open MPI 4 or 5 wrote to standard error. `hosts` by rank: a host is taken from
+/// Finds the rank in what `mpirun` of Open MPI 4 or 5, or MPICH's ranks, wrote to standard error. `hosts` by rank: a host is taken from
 /// there, never from the text, which a program can write too.
 pub fn rank_end(stderr: &str, hosts: &[String]) -> Option<RankEnd> {
     // Open MPI breaks its messages at the width of a terminal.
     let text = stderr.split_whitespace().collect::<Vec<_>>().join(" ");
-    let (rank, end) = aborted(&text).or_else(|| killed(&text)).or_else(|| exited(&text))?;
+    let (rank, end) = aborted(&text)
+        .or_else(|| aborted_mpich(&text))
+        .or_else(|| killed(&text))
+        .or_else(|| exited(&text))?;
     let host = hosts.get(usize::try_from(rank).ok()?)?;
     Some(RankEnd { rank, host: Some(host.clone()), end })
 }
@@ -105,6 +108,15 @@ fn aborted(text: &str) -> Option<(u32, End)> {
     let code =
         after(rest, "with errorcode ").or_else(|| after(rest, "Errorcode: ")).and_then(number).unwrap_or(1);
     Some((rank, End::Abort(code)))
+}
+
+/// `Abort(7) on node 1 (rank 1 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 7) - process 1`. What Hydra says
+/// of other ends names a host and a process, never a rank.
+fn aborted_mpich(text: &str) -> Option<(u32, End)> {
+    let rest = after(text, "application called MPI_Abort(MPI_COMM_WORLD, ")?;
+    let (code, rest) = rest.split_once(')')?;
+    let rank = number(rest.strip_prefix(" - process ")?)?;
+    Some((rank, End::Abort(code.trim().parse().ok()?)))
 }
 
 fn after<'a>(text: &'a str, mark: &str) -> Option<&'a str> {
@@ -155,6 +167,12 @@ mod tests {
                       to be terminated. The first process to do so was:\n\n   Process name: \
                       [prterun-ring-node-0-18351@1,3]\n   Exit code:    3\n";
         assert_eq!(told(exited), "RankFailed: rank 3 on n3 exited with code 3");
+    }
+
+    #[test]
+    fn mpich() {
+        let aborted = "Abort(7) on node 1 (rank 1 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 7) - process 1\n";
+        assert_eq!(told(aborted), "RankAborted: rank 1 on n1 called MPI_Abort with code 7");
     }
 
     #[test]

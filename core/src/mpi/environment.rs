@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use super::{Implementation, hydra};
+
 /// A network interface for MPI: a name (`eth0`) or a subnet (`10.42.0.0/16`).
 ///
 /// Open MPI passes it to a shell on the other nodes, so it holds nothing that a shell reads as anything but text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Interface(String);
+pub struct Interface(pub(super) String);
 
 impl Interface {
     /// None where it is no interface name or subnet.
@@ -22,6 +24,8 @@ impl Interface {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "independent facts, each by its own name")]
 pub struct Launcher {
+    /// Whose variables they are.
+    pub implementation: Implementation,
     /// The starter's path on every node.
     pub starter: String,
     /// The machinefile's path on the launcher.
@@ -43,6 +47,7 @@ pub struct Launcher {
 impl Default for Launcher {
     fn default() -> Self {
         Self {
+            implementation: Implementation::OpenMpi,
             starter: super::STARTER.to_owned(),
             machinefile: super::MACHINEFILE.to_owned(),
             interface: None,
@@ -54,11 +59,19 @@ impl Default for Launcher {
     }
 }
 
+/// The variables with which `mpirun -np 4 PROGRAM` uses the machinefile, the starter and the interface without options.
+pub fn launcher_environment(launcher: &Launcher) -> BTreeMap<String, String> {
+    let variables = match launcher.implementation {
+        Implementation::OpenMpi => open_mpi(launcher),
+        Implementation::Mpich => hydra::environment(launcher),
+    };
+    variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
 /// Variables for Open MPI 4 (ORTE: `OMPI_MCA_*`) and 5 (PRRTE: `PRTE_MCA_*`) at once; each ignores the other's.
 ///
-/// Every name was checked against Open MPI 4.1.4 and 5.0.11. With it `mpirun -np 4 PROGRAM` uses the machinefile, the
-/// starter and the interface without options.
-pub fn launcher_environment(launcher: &Launcher) -> BTreeMap<String, String> {
+/// Every name was checked against Open MPI 4.1.4 and 5.0.11.
+fn open_mpi(launcher: &Launcher) -> Vec<(&'static str, String)> {
     let agent = format!("{} exec", launcher.starter);
     let mapping = if launcher.allow_oversubscribe { "slot:OVERSUBSCRIBE" } else { "slot" };
     let mut variables = vec![
@@ -109,7 +122,7 @@ pub fn launcher_environment(launcher: &Launcher) -> BTreeMap<String, String> {
             ("OMPI_MCA_osc", "^ucx"),
         ]);
     }
-    variables.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    variables.into_iter().map(|(name, value)| (name, value.to_owned())).collect()
 }
 
 #[cfg(test)]

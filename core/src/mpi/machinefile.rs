@@ -53,6 +53,11 @@ pub fn machinefile_oversubscribed(hosts: &[HostSlots]) -> Result<String, Machine
     lines(hosts, |file, host| writeln!(file, "{} slots={}", host.name, host.slots))
 }
 
+/// In MPICH's words: `name:slots`.
+pub fn machinefile_hydra(hosts: &[HostSlots]) -> Result<String, MachinefileError> {
+    lines(hosts, |file, host| writeln!(file, "{}:{}", host.name, host.slots))
+}
+
 fn lines(
     hosts: &[HostSlots],
     line: impl Fn(&mut String, &HostSlots) -> std::fmt::Result,
@@ -103,14 +108,6 @@ pub fn expected_placement(hosts: &[HostSlots], processes: u32) -> Vec<PlacedRank
     placed
 }
 
-/// The host of each rank, by rank, as [`expected_placement`] has it.
-pub fn hosts_by_rank(hosts: &[HostSlots], processes: u32) -> Vec<String> {
-    expected_placement(hosts, processes)
-        .into_iter()
-        .flat_map(|placed| vec![placed.host; placed.ranks.len()])
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -132,6 +129,7 @@ mod tests {
             "ring-node-0 slots=1 max_slots=1\nring-node-1 slots=4 max_slots=4\n"
         );
         assert_eq!(machinefile_oversubscribed(&hosts(&[2])).unwrap(), "ring-node-0 slots=2\n");
+        assert_eq!(machinefile_hydra(&hosts(&[1, 2])).unwrap(), "ring-node-0:1\nring-node-1:2\n");
     }
 
     #[test]
@@ -165,7 +163,6 @@ mod tests {
         assert_eq!(places(&[1, 1, 1, 1], 6), [vec![0, 1], vec![2, 3], vec![4], vec![5]]);
         assert_eq!(places(&[2, 1, 1], 7), [vec![0, 1, 2], vec![3, 4], vec![5, 6]]);
         assert_eq!(places(&[2, 1, 1], 9), [vec![0, 1, 2, 3], vec![4, 5, 6], vec![7, 8]]);
-        assert_eq!(hosts_by_rank(&hosts(&[1, 2]), 3), ["ring-node-0", "ring-node-1", "ring-node-1"]);
     }
 
     proptest! {

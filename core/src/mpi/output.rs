@@ -44,7 +44,7 @@ enum Tag {
 }
 
 impl TagFilter {
-    /// `hosts` by rank, see [`super::hosts_by_rank`].
+    /// `hosts` by rank, see [`super::Implementation::hosts_by_rank`].
     pub fn new(hosts: Vec<String>, style: TagStyle) -> Self {
         let lines = vec![Vec::new(); hosts.len()];
         Self { hosts, style, lines, rank: None, after_tag: false, pending: Vec::new() }

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::machinefile::{HostSlots, expected_placement};
+use super::command::Implementation;
+use super::machinefile::HostSlots;
 use crate::report::PlacedRanks;
 
 /// A rank as its node's starter saw it.
@@ -84,13 +85,15 @@ impl fmt::Display for Listed<'_> {
     }
 }
 
-/// Compares the ranks that the starters saw with the machinefile. Returns where they ran, in machinefile order.
+/// Compares the ranks that the starters saw with where `implementation` puts them by the machinefile. Returns where they
+/// ran, in machinefile order.
 pub fn check_placement(
+    implementation: Implementation,
     hosts: &[HostSlots],
     processes: u32,
     observed: &[(String, Vec<ObservedRank>)],
 ) -> Result<Vec<PlacedRanks>, PlacementError> {
-    let expected = expected_placement(hosts, processes);
+    let expected = implementation.placement(hosts, processes);
     let home: BTreeMap<u32, &str> = expected
         .iter()
         .flat_map(|placed| placed.ranks.iter().map(|rank| (*rank, placed.host.as_str())))
@@ -156,6 +159,14 @@ fn placed(hosts: &[HostSlots], observed: &[(String, Vec<ObservedRank>)]) -> Vec<
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn check_placement(
+        hosts: &[HostSlots],
+        processes: u32,
+        observed: &[(String, Vec<ObservedRank>)],
+    ) -> Result<Vec<PlacedRanks>, PlacementError> {
+        super::check_placement(Implementation::OpenMpi, hosts, processes, observed)
+    }
 
     fn hosts() -> Vec<HostSlots> {
         ["n0", "n1", "n2"].map(|name| HostSlots { name: name.to_owned(), slots: 1 }).to_vec()

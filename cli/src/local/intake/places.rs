@@ -8,11 +8,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use gridcast_core::mpi::Implementation;
 use gridcast_crds::virtual_cluster as vc;
 
 use crate::failure::Failure;
 
-use super::{DataPlan, MPIRUN, PRIVATE};
+use super::{DataPlan, PRIVATE};
 use crate::local::origin::Origin;
 
 /// Directories that programs write to or are found in. The rules of the API refuse some of them by name; here links of
@@ -22,7 +23,7 @@ const NEEDED: [&str; 13] = [
 ];
 
 /// Refuses mount paths that cannot be mounted, or that would hide what the run needs.
-pub(super) fn check_mount_paths(data: &[DataPlan], mpirun: Option<&Path>) -> Result<(), Failure> {
+pub(super) fn check_mount_paths(data: &[DataPlan], launcher: Option<&Launcher>) -> Result<(), Failure> {
     let mut seen: Vec<(PathBuf, usize)> = Vec::new();
     for (index, data) in data.iter().enumerate() {
         let refuse = |why: String| {
@@ -34,9 +35,10 @@ pub(super) fn check_mount_paths(data: &[DataPlan], mpirun: Option<&Path>) -> Res
                 "would hide {needed}, which programs need; choose a directory below it, or another"
             )));
         }
-        if mpirun.is_some_and(|mpirun| mpirun.starts_with(&place)) {
+        if let Some(launcher) = launcher.filter(|launcher| launcher.path.starts_with(&place)) {
             return Err(refuse(format!(
-                "would hide {MPIRUN}, which starts the program; choose another directory"
+                "would hide {}, which starts the program; choose another directory",
+                launcher.name
             )));
         }
         let other = seen.iter().find(|(other, _)| place.starts_with(other) || other.starts_with(&place));
@@ -119,14 +121,26 @@ pub(super) fn private(path: &Path) -> Option<&'static str> {
     PRIVATE.into_iter().find(|private| path.starts_with(private))
 }
 
-/// The launcher, links followed.
-pub(super) fn mpirun() -> Result<PathBuf, Failure> {
+/// The program that starts programs.
+#[derive(Debug)]
+pub(super) struct Launcher {
+    name: &'static str,
+    /// Links followed.
+    path: PathBuf,
+}
+
+/// Finds the launcher.
+pub(super) fn launcher(implementation: vc::Implementation) -> Result<Launcher, Failure> {
+    let (name, product, package) = match implementation {
+        vc::Implementation::MPICH => (Implementation::Mpich.launcher(), "MPICH", "mpich"),
+        _ => (Implementation::OpenMpi.launcher(), "Open MPI", "openmpi-bin"),
+    };
     let path = env::var_os("PATH").unwrap_or_default();
-    let found = env::split_paths(&path).map(|d| d.join(MPIRUN)).find(|file| file.is_file());
+    let found = env::split_paths(&path).map(|d| d.join(name)).find(|file| file.is_file());
     let found = found.and_then(|file| fs::canonicalize(file).ok());
-    found.ok_or_else(|| {
+    found.map(|path| Launcher { name, path }).ok_or_else(|| {
         Failure::input(format!(
-            "{MPIRUN} is not in PATH; install Open MPI (on Debian: `apt-get install openmpi-bin`), or correct PATH"
+            "{name} is not in PATH; install {product} (on Debian: `apt-get install {package}`), or correct PATH"
         ))
     })
 }
@@ -202,7 +216,8 @@ mod tests {
 
     fn refused(paths: &[&Path]) -> Option<String> {
         let data: Vec<DataPlan> = paths.iter().map(|path| dataset(path)).collect();
-        check_mount_paths(&data, Some(Path::new("/opt/mpi/bin/orterun"))).err().map(|e| e.to_string())
+        let launcher = Launcher { name: "mpirun.openmpi", path: "/opt/mpi/bin/orterun".into() };
+        check_mount_paths(&data, Some(&launcher)).err().map(|e| e.to_string())
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use gridcast_control::launch::Program;
 use gridcast_crds::{
     Document, Resource,
     source::{ClaimPath, HttpSource, Source, Strategy},
@@ -183,14 +184,9 @@ impl Context<'_> {
                 below: claim.path.clone().unwrap_or_default().into(),
             })
         });
-        Ok(RunPlan {
-            processes: run.processes.unsigned_abs(),
-            command: run.command.clone(),
-            environment: run.environment.iter().map(|v| (v.name.clone(), v.value.clone())).collect(),
-            tag_output: run.tag_output,
-            allow_oversubscribe: run.allow_oversubscribe,
-            collect: collect.collect::<Result<_, Failure>>()?,
-        })
+        let program =
+            Program::try_from(run).map_err(|unsupported| Failure::input(unsupported.to_string()))?;
+        Ok(RunPlan { program, collect: collect.collect::<Result<_, Failure>>()? })
     }
 }
 

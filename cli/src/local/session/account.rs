@@ -7,13 +7,14 @@ use std::{
 
 use gridcast_core::{
     lifecycle::Ending,
+    mpi::Implementation,
     report::{Outcome, Report, Run},
 };
 
 use crate::{args::STATE_DIR, failure::Failure, record, report};
 
 use super::{
-    super::{cluster::Cluster, intake, keeper, launch, progress::Progress, state::Record},
+    super::{cluster::Cluster, keeper, launch, progress::Progress, state::Record},
     Session,
 };
 
@@ -119,9 +120,11 @@ impl Session {
         } else {
             format!(" --state-dir {}", place.display())
         };
+        let run = self.intake.run.as_ref();
+        let mpirun = run.map_or(Implementation::OpenMpi.launcher(), |run| run.program.launcher());
         self.clock.say(
             "up",
-            &format!("try: gridcast local exec{state} {first} -- {} -np {processes} PROGRAM", intake::MPIRUN),
+            &format!("try: gridcast local exec{state} {first} -- {} -np {processes} PROGRAM", mpirun),
         );
         self.clock.say("up", &format!("end it with: gridcast local down{state} --name {}", self.intake.name));
     }
