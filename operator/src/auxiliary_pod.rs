@@ -126,6 +126,7 @@ impl AuxiliaryPod {
     /// The object, for a plain POST.
     pub fn pod(&self, image: &AgentImage) -> Pod {
         let mut labels = self.labels.clone();
+        labels.extend(sidecar_labels());
         labels.insert("app.kubernetes.io/managed-by".into(), "gridcast".into());
         labels.insert("app.kubernetes.io/name".into(), self.role.app().into());
         Pod {
@@ -236,19 +237,26 @@ impl AuxiliaryPod {
     }
 }
 
-/// What keeps the known injectors of sidecars out: they change the network of a pod, which is measured here, and a
-/// sidecar that does not end keeps a pod alive that has.
+/// Annotations that keep the known injectors of sidecars out: a sidecar changes the network of a pod, which is measured
+/// here, and one that does not end keeps a pod alive that has.
 pub fn without_sidecars() -> BTreeMap<String, String> {
-    [
-        ("sidecar.istio.io/inject", "false"),
-        ("linkerd.io/inject", "disabled"),
-        ("kuma.io/sidecar-injection", "disabled"),
+    pairs(&[
+        ("appmesh.k8s.aws/sidecarInjectorWebhook", "disabled"),
         ("consul.hashicorp.com/connect-inject", "false"),
-        ("vault.hashicorp.com/agent-inject", "false"),
-        ("dapr.io/enabled", "false"),
-    ]
-    .map(|(key, value)| (key.to_owned(), value.to_owned()))
-    .into()
+        ("kuma.io/sidecar-injection", "disabled"),
+        ("linkerd.io/inject", "disabled"),
+        ("openservicemesh.io/sidecar-injection", "disabled"),
+        ("sidecar.istio.io/inject", "false"),
+    ])
+}
+
+/// The same as labels, for those that look at labels.
+pub fn sidecar_labels() -> BTreeMap<String, String> {
+    pairs(&[("kuma.io/sidecar-injection", "disabled"), ("sidecar.istio.io/inject", "false")])
+}
+
+fn pairs(list: &[(&str, &str)]) -> BTreeMap<String, String> {
+    list.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
 /// What a container of ours may do: nothing beyond its user, so that it passes the `restricted` profile wherever the
@@ -286,7 +294,7 @@ fn container(name: &str, image: &AgentImage, arguments: &[&str]) -> Container {
 }
 
 /// `argument` as it is: kubelet replaces `$(NAME)` in arguments, and a URL may have one; of `$$` it makes `$`.
-fn literal(argument: &str) -> String {
+pub(crate) fn literal(argument: &str) -> String {
     argument.replace('$', "$$")
 }
 

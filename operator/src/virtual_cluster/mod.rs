@@ -12,8 +12,10 @@
 //! and `run.restarts` are published before the launch that they name begins. Everything else is observed anew.
 
 pub mod members;
+pub mod objects;
 pub mod observed;
 pub mod plan;
+pub mod steps;
 
 pub use members::{collect_claims, incarnation, key_generation};
 pub use observed::{

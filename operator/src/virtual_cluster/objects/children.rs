@@ -10,7 +10,8 @@ use gridcast_crds::{
 };
 use k8s_openapi::api::core::v1::{PodSecurityContext, PodSpec, SecurityContext};
 
-use super::{Blueprint, FINALIZER};
+use super::Blueprint;
+use crate::virtual_cluster::FINALIZER;
 
 /// Most trees of a plan; the schema's own default, which server-side apply would otherwise fill in for us to disown.
 const MAX_TREES: i32 = 16;

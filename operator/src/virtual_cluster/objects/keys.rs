@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Secret;
 
 use super::Blueprint;
+use crate::virtual_cluster::members::key_generation;
 
 impl Blueprint<'_> {
     /// Name of the Secret. It carries the number of the keys, so that rotated ones are another object and nothing ever has
     /// to be read or changed.
     pub fn keys_name(&self) -> String {
-        format!("{}-keys-{}", self.name(), self.keys)
+        format!("{}-keys-{}", self.name(), key_generation(self.cluster))
     }
 
     /// The Secret with the keys of all members: one pair for the whole cluster, since 5,000 would not fit. For a plain POST.

@@ -53,10 +53,8 @@ pub const CLUSTER: &str = "gridcast.io/cluster";
 pub const GROUP_NAME: &str = "gridcast.io/group";
 /// Index of a member in its group.
 pub const INDEX: &str = "gridcast.io/index";
-/// Which making of the members a pod belongs to.
+/// What a pod was made from: [`super::members::incarnation`].
 pub const INCARNATION: &str = "gridcast.io/incarnation";
-/// What a cluster or a broadcast has to be released from before it may go.
-pub const FINALIZER: &str = "gridcast.io/release";
 
 /// What all objects of a cluster are made from.
 #[derive(Clone, Copy, Debug)]
@@ -67,15 +65,11 @@ pub struct Blueprint<'a> {
     pub image: &'a AgentImage,
     /// Where operator and agents run.
     pub operator_namespace: &'a str,
-    /// Of the pods; raised whenever all of them are made anew.
-    pub incarnation: u64,
-    /// Of the keys; raised when they are rotated.
-    pub keys: u64,
 }
 
-/// One member of a cluster.
+/// The place of one member in the spec.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Member<'a> {
+pub struct Place<'a> {
     /// `<cluster>-<group>-<index>`: the pod's name, the host's name, and the name in the machinefile.
     pub name: String,
     /// Its group.
@@ -87,10 +81,10 @@ pub struct Member<'a> {
 }
 
 /// The members in machinefile order, which is the order of ranks. The first is the launcher.
-pub fn members(cluster: &VirtualCluster) -> impl Iterator<Item = Member<'_>> {
+pub fn places(cluster: &VirtualCluster) -> impl Iterator<Item = Place<'_>> {
     let name = cluster.metadata.name.as_deref().unwrap_or_default();
     cluster.spec.groups.iter().enumerate().flat_map(move |(group_index, group)| {
-        (0..cluster.spec.replicas_of(group)).map(move |index| Member {
+        (0..cluster.spec.replicas_of(group)).map(move |index| Place {
             name: format!("{name}-{}-{index}", group.name),
             group,
             group_index,
@@ -101,7 +95,7 @@ pub fn members(cluster: &VirtualCluster) -> impl Iterator<Item = Member<'_>> {
 
 /// The members with their slots, in machinefile order.
 pub fn hosts(cluster: &VirtualCluster) -> Vec<HostSlots> {
-    members(cluster).map(|member| HostSlots { slots: member.group.slots(), name: member.name }).collect()
+    places(cluster).map(|place| HostSlots { slots: place.group.slots(), name: place.name }).collect()
 }
 
 /// The labels that all members of a cluster have, and nothing else has.
@@ -128,11 +122,6 @@ impl Blueprint<'_> {
         self.cluster.metadata.namespace.as_deref().unwrap_or_default()
     }
 
-    /// The members' names end in this, for their certificates: `<uid>.members.gridcast.io`.
-    pub fn domain(&self) -> String {
-        format!("{}.members.{GROUP}", self.cluster.metadata.uid.as_deref().unwrap_or_default())
-    }
-
     /// The cluster as the controller of what is made for it. It blocks the cluster's deletion in the foreground until that
     /// is gone.
     pub fn owner(&self) -> OwnerReference {
@@ -157,6 +146,3 @@ impl Blueprint<'_> {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -19,19 +19,22 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::{
     api::core::v1::{
-        Affinity, CSIVolumeSource, Container, EnvVar, LocalObjectReference, Pod, PodAffinityTerm, PodAntiAffinity,
-        PodSecurityContext, PodSpec, ResourceRequirements, SecurityContext, TopologySpreadConstraint, Volume,
-        VolumeMount,
+        Affinity, CSIVolumeSource, Container, EnvVar, LocalObjectReference, Pod, PodAffinityTerm,
+        PodAntiAffinity, PodSecurityContext, PodSpec, ResourceRequirements, SecurityContext,
+        TopologySpreadConstraint, Volume, VolumeMount,
     },
     apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta},
 };
 
 use super::{
-    Blueprint, GROUP_NAME, INCARNATION, INDEX, Member, member_labels, select,
+    Blueprint, GROUP_NAME, INCARNATION, INDEX, Place, member_labels, select,
     shared_memory::shared_memory,
     template::{HOME, TemplateError, checked},
 };
-use crate::auxiliary_pod::{confined, mount, scratch, secret_volume, sidecar_labels, without_sidecars};
+use crate::{
+    auxiliary_pod::{confined, literal, mount, scratch, secret_volume, sidecar_labels, without_sidecars},
+    virtual_cluster::members::incarnation,
+};
 
 /// The volume at [`HOME`].
 const HOME_VOLUME: &str = "gridcast";
@@ -48,37 +51,37 @@ const HOSTNAME: &str = "kubernetes.io/hostname";
 
 impl Blueprint<'_> {
     /// The pod of one member, for a plain POST.
-    pub fn pod(&self, member: &Member<'_>) -> Result<Pod, TemplateError> {
-        let (template, spec, node) = checked(self.cluster, member.group, member.group_index)?;
+    pub fn pod(&self, place: &Place<'_>) -> Result<Pod, TemplateError> {
+        let (template, spec, node) = checked(self.cluster, place.group, place.group_index)?;
         let given = template.metadata.clone().unwrap_or_default();
         let mut annotations = given.annotations.unwrap_or_default();
         annotations.extend(without_sidecars());
         Ok(Pod {
             metadata: ObjectMeta {
-                name: Some(member.name.clone()),
+                name: Some(place.name.clone()),
                 namespace: Some(self.namespace().into()),
-                labels: Some(self.pod_labels(member, given.labels.unwrap_or_default())),
+                labels: Some(self.pod_labels(place, given.labels.unwrap_or_default())),
                 annotations: Some(annotations),
                 owner_references: Some(vec![self.owner()]),
                 ..ObjectMeta::default()
             },
-            spec: Some(self.pod_spec(member, spec.clone(), node.clone())),
+            spec: Some(self.pod_spec(place, spec.clone(), node.clone())),
             status: None,
         })
     }
 
-    fn pod_labels(&self, member: &Member<'_>, given: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    fn pod_labels(&self, place: &Place<'_>, given: BTreeMap<String, String>) -> BTreeMap<String, String> {
         let mut labels = given;
         labels.extend(sidecar_labels());
         labels.extend(member_labels(self.name()));
-        labels.insert(GROUP_NAME.into(), member.group.name.clone());
-        labels.insert(INDEX.into(), member.index.to_string());
-        labels.insert(INCARNATION.into(), self.incarnation.to_string());
+        labels.insert(GROUP_NAME.into(), place.group.name.clone());
+        labels.insert(INDEX.into(), place.index.to_string());
+        labels.insert(INCARNATION.into(), incarnation(self.cluster, place.group).to_string());
         labels
     }
 
     /// `given` with what makes a node. What the template says about the pod as a whole stays where it does not contradict.
-    fn pod_spec(&self, member: &Member<'_>, given: PodSpec, node: Container) -> PodSpec {
+    fn pod_spec(&self, place: &Place<'_>, given: PodSpec, node: Container) -> PodSpec {
         let mut spec = given;
         let install = self.install(&node, spec.security_context.as_ref());
         spec.init_containers.get_or_insert_default().insert(0, install);
@@ -100,7 +103,7 @@ impl Blueprint<'_> {
         spec.volumes.get_or_insert_default().extend(volumes);
         // There is a first container: `node` is a copy of it.
         if let Some(first) = spec.containers.first_mut() {
-            *first = self.node(member, node, mounts);
+            *first = self.node(place, node, mounts);
         }
 
         let secrets = spec.image_pull_secrets.get_or_insert_default();
@@ -114,7 +117,7 @@ impl Blueprint<'_> {
         }
 
         spec.restart_policy = Some("Never".into());
-        spec.hostname = Some(member.name.clone());
+        spec.hostname = Some(place.name.clone());
         spec.subdomain = Some(self.name().into());
         spec.enable_service_links.get_or_insert(false);
         spec.automount_service_account_token.get_or_insert(false);
@@ -124,12 +127,11 @@ impl Blueprint<'_> {
     }
 
     /// The first container: the template's, with the starter as its first process.
-    fn node(&self, member: &Member<'_>, given: Container, mounts: Vec<VolumeMount>) -> Container {
+    fn node(&self, place: &Place<'_>, given: Container, mounts: Vec<VolumeMount>) -> Container {
         let mut node = given;
         let starter = format!("{HOME}/bin/gridcast-starter");
         let keys = format!("{HOME}/keys");
-        let command =
-            [&starter, "serve", "--name", &member.name, "--listen", "0.0.0.0:7412", "--keys", &keys];
+        let command = [&starter, "serve", "--name", &place.name, "--listen", "0.0.0.0:7412", "--keys", &keys];
         node.command = Some(command.map(str::to_owned).to_vec());
         node.volume_mounts.get_or_insert_default().extend(mounts);
         // For those who work in the node by hand: `kubectl exec -it NODE -- mpirun -np 4 PROGRAM` finds all nodes. What the
@@ -137,7 +139,7 @@ impl Blueprint<'_> {
         let env = node.env.get_or_insert_default();
         for (name, value) in super::machinefile::environment(self.cluster) {
             if env.iter().all(|given| given.name != name) {
-                env.push(EnvVar { name, value: Some(value), value_from: None });
+                env.push(EnvVar { name, value: Some(literal(&value)), value_from: None });
             }
         }
         // Why a starter could not start is in what it wrote.
@@ -154,7 +156,9 @@ impl Blueprint<'_> {
             name: INSTALL.into(),
             image: Some(self.image.image.clone()),
             image_pull_policy: self.image.pull_policy.clone(),
-            command: Some(["gridcast-starter", "install", "--to", "/gridcast/bin"].map(str::to_owned).to_vec()),
+            command: Some(
+                ["gridcast-starter", "install", "--to", "/gridcast/bin"].map(str::to_owned).to_vec(),
+            ),
             volume_mounts: Some(vec![mount(HOME_VOLUME, HOME, false)]),
             security_context: Some(install_user(node.security_context.as_ref(), pod)),
             resources: node.resources.as_ref().and_then(ordinary_resources),
@@ -232,9 +236,10 @@ fn install_user(node: Option<&SecurityContext>, pod: Option<&PodSecurityContext>
 /// Processor, memory and disk of `given`; not its devices, which an init container would take from the node's container.
 fn ordinary_resources(given: &ResourceRequirements) -> Option<ResourceRequirements> {
     let ordinary = |list: &Option<BTreeMap<String, _>>| {
-        let kept = list.iter().flatten().filter(|(name, _)| {
-            matches!(name.as_str(), "cpu" | "memory" | "ephemeral-storage")
-        });
+        let kept = list
+            .iter()
+            .flatten()
+            .filter(|(name, _)| matches!(name.as_str(), "cpu" | "memory" | "ephemeral-storage"));
         Some(kept.map(|(name, quantity)| (name.clone(), Clone::clone(quantity))).collect::<BTreeMap<_, _>>())
             .filter(|kept| !kept.is_empty())
     };

@@ -76,7 +76,10 @@ pub(super) fn checked<'a>(
         return Err(invalid("spec.containers", "is empty; the first container is the node"));
     };
     if template.metadata.as_ref().and_then(|m| m.finalizers.as_ref()).is_some_and(|f| !f.is_empty()) {
-        return Err(invalid("metadata.finalizers", "must be empty, or pods would stay when the cluster goes"));
+        return Err(invalid(
+            "metadata.finalizers",
+            "must be empty, or pods would stay when the cluster goes",
+        ));
     }
     pod_level(spec, &path)?;
     names(spec, &path)?;
@@ -90,8 +93,9 @@ fn pod_level(spec: &PodSpec, path: &str) -> Result<(), TemplateError> {
     let unsupported = |name: &str, problem: &str| {
         Err(TemplateError::Unsupported { field: field(name), problem: problem.into() })
     };
-    let invalid =
-        |name: &str, problem: &str| Err(TemplateError::Invalid { field: field(name), problem: problem.into() });
+    let invalid = |name: &str, problem: &str| {
+        Err(TemplateError::Invalid { field: field(name), problem: problem.into() })
+    };
     if spec.host_network == Some(true) {
         return unsupported(
             "hostNetwork",
@@ -126,7 +130,8 @@ fn pod_level(spec: &PodSpec, path: &str) -> Result<(), TemplateError> {
 fn names(spec: &PodSpec, path: &str) -> Result<(), TemplateError> {
     let taken = |field: String, name: &str| {
         let ours = name == RESERVED || name.strip_prefix(RESERVED).is_some_and(|rest| rest.starts_with('-'));
-        let problem = format!("{name:?} is a name of gridcast's own; choose one that does not begin with {RESERVED:?}");
+        let problem =
+            format!("{name:?} is a name of gridcast's own; choose one that does not begin with {RESERVED:?}");
         if ours { Err(TemplateError::Invalid { field, problem }) } else { Ok(()) }
     };
     for (index, volume) in spec.volumes.iter().flatten().enumerate() {
