@@ -1,4 +1,4 @@
-//! `gridcast-starter`: PID 1 of a node, its remote shell, and the front of every rank. See [`gridcast_agent::starter`].
+//! `gridcast-starter`: PID 1 of a node, its remote shell, the front of every rank, and how it all gets there. See [`gridcast_agent::starter`].
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
@@ -7,7 +7,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use gridcast_agent::starter::{DEFAULT_KEYS, DEFAULT_SOCKET, STARTER_PORT, rank, remote, serve};
+use gridcast_agent::starter::{
+    DEFAULT_HOSTS, DEFAULT_KEYS, DEFAULT_MACHINEFILE, DEFAULT_SOCKET, ENV_HOSTS, ENV_KEYS, ENV_LISTEN,
+    ENV_MACHINEFILE, ENV_NODE, ENV_SOCKET, STARTER_PORT, install, rank, remote, serve,
+};
 use tracing_subscriber::EnvFilter;
 
 /// Starts what runs inside the nodes of a gridcast cluster.
@@ -20,20 +23,36 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Copy this program into a directory that a node's containers share, and make what any user of the node writes to:
+    /// for an init container.
+    Install {
+        /// Where to put the program.
+        #[arg(long)]
+        to: PathBuf,
+        /// Where to make run, tmp, machinefile, and hosts from this container's own.
+        #[arg(long, default_value = "/gridcast")]
+        gridcast: PathBuf,
+    },
     /// Be PID 1 of a node: start what members of the cluster ask for, reap orphans, keep the list of ranks.
     Serve {
         /// The node's name, as in the machinefile and in its certificate.
-        #[arg(long)]
+        #[arg(long, env = ENV_NODE)]
         name: String,
         /// Where members reach it.
-        #[arg(long, default_value_t = SocketAddr::from(([0, 0, 0, 0], STARTER_PORT)))]
+        #[arg(long, env = ENV_LISTEN, default_value_t = SocketAddr::from(([0, 0, 0, 0], STARTER_PORT)))]
         listen: SocketAddr,
-        /// Directory of ca.pem, cert.pem and key.pem.
-        #[arg(long, default_value = DEFAULT_KEYS)]
+        /// Directory of ca.pem, cert.pem, key.pem, and perhaps domain.
+        #[arg(long, env = ENV_KEYS, default_value = DEFAULT_KEYS)]
         keys: PathBuf,
         /// Unix socket that ranks report to.
-        #[arg(long, default_value = DEFAULT_SOCKET)]
+        #[arg(long, env = ENV_SOCKET, default_value = DEFAULT_SOCKET)]
         socket: PathBuf,
+        /// Hosts file to write the cluster's members to, in place.
+        #[arg(long, env = ENV_HOSTS, default_value = DEFAULT_HOSTS)]
+        hosts: PathBuf,
+        /// Machinefile to write, in place.
+        #[arg(long, env = ENV_MACHINEFILE, default_value = DEFAULT_MACHINEFILE)]
+        machinefile: PathBuf,
         /// End, and with it the node, when standard input ends: its owner has died.
         #[arg(long)]
         exit_on_eof: bool,
@@ -54,16 +73,41 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let code = match Arguments::parse().command {
-        Command::Serve { name, listen, keys, socket, exit_on_eof } => {
-            run_serve(serve::Options { name, listen, keys, socket, exit_on_eof })
-        }
-        Command::Exec { arguments } => run_exec(arguments),
-        Command::Rank { command } => rank::run(&command),
-    };
+    let code = called_as_remote_shell().map_or_else(|| run(Arguments::parse().command), run_exec);
     // Not by return: the thread that reads standard input may never come back.
     let _ = std::io::stdout().flush();
     std::process::exit(code.into());
+}
+
+/// The arguments of `exec`, where this program was called by the name that launchers know which take one program without
+/// arguments as their remote shell.
+fn called_as_remote_shell() -> Option<Vec<OsString>> {
+    let mut arguments = std::env::args_os();
+    let called = PathBuf::from(arguments.next()?);
+    let name = std::path::Path::new(gridcast_core::mpi::REMOTE_SHELL).file_name();
+    (called.file_name() == name).then(|| arguments.collect())
+}
+
+fn run(command: Command) -> u8 {
+    match command {
+        Command::Install { to, gridcast } => run_install(&install::Options { to, gridcast }),
+        Command::Serve { name, listen, keys, socket, hosts, machinefile, exit_on_eof } => {
+            run_serve(serve::Options { name, listen, keys, socket, hosts, machinefile, exit_on_eof })
+        }
+        Command::Exec { arguments } => run_exec(arguments),
+        Command::Rank { command } => rank::run(&command),
+    }
+}
+
+fn run_install(options: &install::Options) -> u8 {
+    match install::run(options) {
+        Ok(()) => 0,
+        Err(error) => {
+            let text = gridcast_core::failure::chain(&error);
+            eprintln!("gridcast-starter install: {}: {text}", error.reason());
+            1
+        }
+    }
 }
 
 fn run_serve(options: serve::Options) -> u8 {

@@ -75,6 +75,8 @@ pub struct Place {
     pub node: String,
     /// The socket that ranks report to.
     pub socket: String,
+    /// What the node's nature demands of every command's environment, below what its caller says.
+    pub variables: &'static [(&'static str, &'static str)],
 }
 
 /// Starts a command as the leader of a session and process group of its own, with pipes on all three streams.
@@ -88,7 +90,10 @@ pub fn start(children: &Children, place: &Place, start: ExecStart) -> Result<Sta
     }
     check_environment(&start.environment)?;
     let inherited = start.inherit_environment.then(std::env::vars_os).into_iter().flatten();
-    let environment = composed(inherited, start.environment, &start.launch, &place.node, &place.socket);
+    let mut environment = composed(inherited, start.environment, &start.launch, &place.node, &place.socket);
+    for (name, value) in place.variables {
+        environment.entry(name.into()).or_insert_with(|| value.into());
+    }
     let path = environment.get(&OsString::from("PATH")).map(|path| path.to_string_lossy());
     let program = find_program(name, path.as_deref(), &directory)?;
     let mut command = Command::new(&program);

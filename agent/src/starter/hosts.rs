@@ -3,6 +3,7 @@
 //! The starter is static, and a static C library cannot load name services; the file is written by gridcast itself
 //! and carries every member, so nothing else is needed.
 
+use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 /// Some 50,000 members; more is not a hosts file.
-const MAX_BYTES: u64 = 4 << 20;
+pub(super) const MAX_BYTES: u64 = 4 << 20;
 
 /// Why a host has no address.
 #[derive(Debug, Error)]
@@ -53,14 +54,19 @@ pub struct Hosts {
 impl Hosts {
     /// Reads a file and finds one host in it.
     pub fn locate_in(path: &Path, host: &str) -> Result<Location, HostsError> {
+        let unknown = || HostsError::Unknown { host: host.to_owned(), path: path.to_owned() };
+        Self::read(path)?.locate(host).ok_or_else(unknown)
+    }
+
+    /// Reads a file.
+    pub fn read(path: &Path) -> Result<Self, HostsError> {
         let failed = |source| HostsError::Read { path: path.to_owned(), source };
         if std::fs::metadata(path).map_err(failed)?.len() > MAX_BYTES {
             return Err(failed(io::Error::other(format!("larger than {MAX_BYTES} bytes"))));
         }
         // A comment in another encoding must not cost the names.
         let text = String::from_utf8_lossy(&std::fs::read(path).map_err(failed)?).into_owned();
-        let unknown = || HostsError::Unknown { host: host.to_owned(), path: path.to_owned() };
-        Self::parse(&text).locate(host).ok_or_else(unknown)
+        Ok(Self::parse(&text))
     }
 
     /// Takes what is well-formed and passes over the rest, as every reader of this file does.
@@ -88,6 +94,18 @@ impl Hosts {
         let short = host.split('.').next().unwrap_or(host);
         let address = self.address_of(host).or_else(|| self.address_of(short))?;
         Some(Location { address, names: distinct(vec![host.to_owned(), short.to_owned()]) })
+    }
+
+    /// Every address of every name, names in lower case: for who asks for many. A C library that finds a name on several
+    /// lines may give a program any of their addresses.
+    pub fn by_name(&self) -> HashMap<String, Vec<IpAddr>> {
+        let mut by_name: HashMap<String, Vec<IpAddr>> = HashMap::new();
+        for (address, names) in &self.lines {
+            for name in names {
+                by_name.entry(name.to_ascii_lowercase()).or_default().push(*address);
+            }
+        }
+        by_name
     }
 
     fn address_of(&self, host: &str) -> Option<IpAddr> {

@@ -29,6 +29,7 @@ mod connection;
 mod local;
 
 pub use connection::RemoteError;
+pub(super) use connection::ask_name;
 use local::Signals;
 
 /// ssh's code for its own failures.

@@ -5,32 +5,28 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use gridcast_proto::v1::exec_request::Request as Asked;
 use gridcast_proto::v1::rank_reports_server::RankReportsServer;
-use gridcast_proto::v1::starter_server::{Starter, StarterServer};
-use gridcast_proto::v1::{ExecReply, ExecRequest, ExecStart, RanksReply, RanksRequest};
+use gridcast_proto::v1::relay_server::RelayServer;
+use gridcast_proto::v1::starter_server::StarterServer;
 use thiserror::Error;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{Semaphore, mpsc, oneshot};
-use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
+use tokio::sync::oneshot;
+use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
-use tonic::{Request, Response, Status, Streaming};
 
 use super::children::Children;
 use super::command::Place;
+use super::fetch::FetchService;
+use super::members::Files;
 use super::ranks::{RankReportsService, Ranks};
-use super::session;
-use super::streams::REPLIES_IN_FLIGHT;
+use super::service::{FIRST_MESSAGE, StarterService};
+use super::single_copy;
 use crate::tls::{Identity, TlsError};
 
-/// Commands that run at once for callers. A node of 5,000 daemons' first fan-out stays far below.
-const MAX_COMMANDS: usize = 1024;
-/// How long a caller may take to say what to start, and a peer to shake hands.
-const FIRST_MESSAGE: Duration = Duration::from_secs(10);
 /// Either side that is silent for the sum of both has gone. Generous: ranks that spin starve what else runs on a
 /// machine, and a live peer may take long.
 pub const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(30);
@@ -58,6 +54,10 @@ pub struct Options {
     pub keys: PathBuf,
     /// Where ranks report; its directory has to exist.
     pub socket: PathBuf,
+    /// The hosts file of this node, rewritten in place when the node is told its fellows.
+    pub hosts: PathBuf,
+    /// The machinefile, likewise.
+    pub machinefile: PathBuf,
     /// End at once when standard input reaches its end.
     pub exit_on_eof: bool,
 }
@@ -105,91 +105,12 @@ impl ServeError {
     }
 }
 
-/// `Starter` over mutual TLS.
-#[derive(Debug, Clone)]
-pub struct StarterService {
-    children: Arc<Children>,
-    place: Arc<Place>,
-    ranks: Arc<Ranks>,
-    /// Closed when the starter is told to end.
-    commands: Arc<Semaphore>,
-}
-
-#[tonic::async_trait]
-impl Starter for StarterService {
-    type ExecStream = ReceiverStream<Result<ExecReply, Status>>;
-    type LaunchStream = ReceiverStream<Result<gridcast_proto::v1::LaunchEvent, Status>>;
-
-    async fn exec(
-        &self,
-        request: Request<Streaming<ExecRequest>>,
-    ) -> Result<Response<Self::ExecStream>, Status> {
-        let mut requests = request.into_inner();
-        let start = first(&mut requests).await?;
-        let permit = Arc::clone(&self.commands).try_acquire_owned().map_err(|error| match error {
-            tokio::sync::TryAcquireError::Closed => Status::unavailable("the node is ending"),
-            tokio::sync::TryAcquireError::NoPermits => {
-                Status::resource_exhausted(format!("{MAX_COMMANDS} commands run on this node already"))
-            }
-        })?;
-        let (replies, stream) = mpsc::channel(REPLIES_IN_FLIGHT);
-        let (children, place) = (Arc::clone(&self.children), Arc::clone(&self.place));
-        tracing::debug!(argv = ?start.argv, launch = start.launch, "exec");
-        // A task of its own: it outlives the call, because it ends the command of a caller that has gone.
-        tokio::spawn(async move {
-            session::run(children, place, start, requests, replies).await;
-            drop(permit);
-        });
-        Ok(Response::new(ReceiverStream::new(stream)))
-    }
-
-    async fn configure(
-        &self,
-        _: Request<gridcast_proto::v1::ConfigureRequest>,
-    ) -> Result<Response<gridcast_proto::v1::ConfigureReply>, Status> {
-        Err(Status::unimplemented("configure"))
-    }
-
-    async fn check(
-        &self,
-        _: Request<gridcast_proto::v1::CheckRequest>,
-    ) -> Result<Response<gridcast_proto::v1::CheckReply>, Status> {
-        Err(Status::unimplemented("check"))
-    }
-
-    async fn launch(
-        &self,
-        _: Request<gridcast_proto::v1::LaunchRequest>,
-    ) -> Result<Response<Self::LaunchStream>, Status> {
-        Err(Status::unimplemented("launch"))
-    }
-
-    async fn stop_launch(
-        &self,
-        _: Request<gridcast_proto::v1::StopLaunchRequest>,
-    ) -> Result<Response<gridcast_proto::v1::StopLaunchReply>, Status> {
-        Err(Status::unimplemented("stop"))
-    }
-
-    async fn ranks(&self, request: Request<RanksRequest>) -> Result<Response<RanksReply>, Status> {
-        let ranks = self.ranks.list(&request.into_inner().launch, Instant::now());
-        Ok(Response::new(RanksReply { ranks }))
-    }
-}
-
-async fn first(requests: &mut Streaming<ExecRequest>) -> Result<ExecStart, Status> {
-    let message = tokio::time::timeout(FIRST_MESSAGE, requests.message());
-    let message = message.await.map_err(|_| Status::deadline_exceeded("no start within ten seconds"))??;
-    match message.and_then(|message| message.request) {
-        Some(Asked::Start(start)) => Ok(start),
-        _ => Err(Status::invalid_argument("the first message of Exec has to be start")),
-    }
-}
-
 /// Serves until SIGTERM (or SIGINT, unless PID 1: a terminal's Ctrl-C is for the owner, who then ends the node in
 /// good order). Needs a runtime with I/O and time; one thread is enough.
 pub async fn serve(options: Options) -> Result<(), ServeError> {
-    let Options { name, listen, keys, socket, exit_on_eof } = options;
+    let Options { name, listen, keys, socket, hosts, machinefile, exit_on_eof } = options;
+    // First of all: it waits for a child of its own.
+    let variables = single_copy::variables();
     let children = Arc::new(Children::default());
     if exit_on_eof {
         end_with_owner(Arc::clone(&children)).map_err(ServeError::Parent)?;
@@ -205,17 +126,15 @@ pub async fn serve(options: Options) -> Result<(), ServeError> {
     nix::sys::prctl::set_child_subreaper(true).map_err(|error| ServeError::Parent(error.into()))?;
     tokio::spawn(Arc::clone(&children).collect_on(child));
 
+    let identity = Arc::new(Identity::load(&keys)?);
     let ranks = Arc::new(Ranks::default());
-    let commands = Arc::new(Semaphore::new(MAX_COMMANDS));
-    let place = Arc::new(Place { node: name.clone(), socket: socket.display().to_string() });
-    let service = StarterService {
-        children: Arc::clone(&children),
-        place,
-        ranks: Arc::clone(&ranks),
-        commands: Arc::clone(&commands),
-    };
+    let place = Arc::new(Place { node: name.clone(), socket: socket.display().to_string(), variables });
+    let files = Arc::new(Files::new(hosts, machinefile));
+    let service =
+        StarterService::new(Arc::clone(&children), place, Arc::clone(&ranks), files, Arc::clone(&identity));
     let (drain, draining) = oneshot::channel::<()>();
-    let members = members_server(&keys, listen, service, draining).await?;
+    let fetch = FetchService::new(&name, identity.as_ref().clone());
+    let members = members_server(&identity, listen, service.clone(), fetch, draining).await?;
     let reports = reports_server(&socket, ranks)?;
     tracing::info!(name, %listen, socket = %socket.display(), "the starter serves");
     let members = tokio::spawn(members);
@@ -226,8 +145,9 @@ pub async fn serve(options: Options) -> Result<(), ServeError> {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
-    commands.close();
+    service.close();
     children.end_all(END_GRACE).await;
+    service.settle().await;
     // Callers still learn how their commands ended.
     let _ = drain.send(());
     let _ = tokio::time::timeout(DRAIN, members).await;
@@ -238,12 +158,13 @@ pub async fn serve(options: Options) -> Result<(), ServeError> {
 type ServerEnd<E> = Result<(), E>;
 
 async fn members_server(
-    keys: &Path,
+    identity: &Identity,
     listen: SocketAddr,
     service: StarterService,
+    fetch: FetchService,
     draining: oneshot::Receiver<()>,
 ) -> Result<impl Future<Output = ServerEnd<ServeError>> + Send + use<>, ServeError> {
-    let tls = Identity::load(keys)?.server_config().timeout(FIRST_MESSAGE);
+    let tls = identity.server_config().timeout(FIRST_MESSAGE);
     let listener =
         TcpListener::bind(listen).await.map_err(|source| ServeError::Listen { address: listen, source })?;
     let router = Server::builder()
@@ -253,7 +174,8 @@ async fn members_server(
         .http2_keepalive_timeout(Some(KEEP_ALIVE_TIMEOUT))
         .initial_stream_window_size(WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-        .add_service(StarterServer::new(service));
+        .add_service(StarterServer::new(service))
+        .add_service(RelayServer::new(fetch));
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     let drained = async {
         // A sender that is dropped means the same.

@@ -115,15 +115,16 @@ async fn obey(
     }
 }
 
-struct Pipes {
-    stdin: ChildStdin,
-    stdout: ChildStdout,
-    stderr: ChildStderr,
-    exit: tokio::sync::oneshot::Receiver<Exit>,
+/// What a command is connected by.
+pub(super) struct Pipes {
+    pub(super) stdin: ChildStdin,
+    pub(super) stdout: ChildStdout,
+    pub(super) stderr: ChildStderr,
+    pub(super) exit: tokio::sync::oneshot::Receiver<Exit>,
 }
 
 impl Pipes {
-    fn of(mut started: Started) -> Result<Self, CommandError> {
+    pub(super) fn of(mut started: Started) -> Result<Self, CommandError> {
         let failed = |why| CommandError::StartFailed { program: "its pipes".into(), why };
         let missing = || failed(std::io::ErrorKind::BrokenPipe.into());
         let child = &mut started.child;

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use gridcast_proto::v1::starter_client::StarterClient;
-use gridcast_proto::v1::{ExecRequest, RanksRequest};
+use gridcast_proto::v1::{ConfigureRequest, ExecRequest, RanksRequest};
 use hyper_util::rt::TokioIo;
 use rustls::CertificateError;
 use thiserror::Error;
@@ -100,7 +100,7 @@ impl RemoteError {
     }
 
     /// The message with the system's word behind it.
-    pub(super) fn explained(&self) -> String {
+    pub(in crate::starter) fn explained(&self) -> String {
         match self {
             Self::Keys(TlsError::Read { path, source }) => format!("{self} ({}: {source})", shown(path)),
             _ => self.to_string(),
@@ -152,6 +152,18 @@ pub(super) async fn connect(
     }
     let why = "the host has no name that a certificate could be made out to".to_owned();
     Err(RemoteError::KeyRefused { address: address.to_string(), why })
+}
+
+/// The name that a starter gives itself, after a handshake in which it showed that it may bear `name`.
+pub(in crate::starter) async fn ask_name(
+    identity: &Identity,
+    name: &str,
+    address: SocketAddr,
+) -> Result<String, RemoteError> {
+    let channel = connect_as(identity, name, address).await.map_err(|attempt| attempt.error)?;
+    // Without hosts and machinefile nothing is written.
+    let reply = StarterClient::new(channel).configure(ConfigureRequest::default()).await;
+    reply.map(|reply| reply.into_inner().node).map_err(|status| RemoteError::unwelcome(&status, address))
 }
 
 struct RemoteAttempt {
