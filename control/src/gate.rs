@@ -63,7 +63,9 @@ pub async fn configure(remotes: &[Remote], hosts: &[Host], machinefile: &str, li
     let mut findings = Findings::default();
     let mut answers = stream::iter(asks).buffered(AT_ONCE);
     while let Some(answer) = answers.next().await {
-        answer.into_iter().for_each(|problem| findings.add(problem));
+        if let Some(problem) = answer {
+            findings.add(problem);
+        }
     }
     findings
 }

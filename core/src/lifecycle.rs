@@ -155,7 +155,8 @@ pub enum Next {
 /// The exit code of a command whose run ended so.
 pub fn command_exit_code(outcome: Outcome) -> i32 {
     match outcome {
-        Outcome::Complete => 0,
+        // A report of what goes on has not failed.
+        Outcome::Complete | Outcome::Unfinished => 0,
         Outcome::Failed => 1,
         Outcome::Interrupted => 130,
     }

@@ -47,6 +47,8 @@ pub enum Outcome {
     Failed,
     /// The user stopped it.
     Interrupted,
+    /// It goes on, or is suspended: a cluster of Kubernetes can be reported on at any time.
+    Unfinished,
 }
 
 /// When each state was reached, in seconds from the start. A state that was not reached has no key.
@@ -163,6 +165,8 @@ pub enum BoundKind {
     Declared,
     /// From what was measured.
     Measured,
+    /// From nothing but the assumption that all links are alike (Kubernetes only).
+    Assumed,
 }
 
 /// One dataset, staged.
@@ -213,8 +217,19 @@ pub struct StagedNode {
 pub struct Run {
     /// The program's exit code; 128 + signal where a signal ended it.
     pub exit_code: i32,
+    /// Times it was started again (Kubernetes only).
+    #[serde(default, skip_serializing_if = "none_of_it")]
+    pub restarts: u32,
     /// Where the ranks were seen.
     pub placement: Vec<PlacedRanks>,
+    /// The end of what the program and its launcher wrote (Kubernetes only: a local run's goes to the terminal).
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub log_tail: String,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands it over so")]
+fn none_of_it(count: &u32) -> bool {
+    *count == 0
 }
 
 /// The ranks seen on one node.

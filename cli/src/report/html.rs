@@ -1,6 +1,6 @@
 //! The report as one page: no script, nothing from elsewhere, light and dark.
 
-use gridcast_core::report::{BoundKind, Dataset, Network, Outcome, PairRtt, Report, Run, TcpSetting};
+use gridcast_core::report::{Dataset, Network, Outcome, PairRtt, Report, Run, TcpSetting};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::view::{self, Kind};
@@ -15,7 +15,7 @@ pub(super) fn page(report: &Report) -> String {
     let class = match report.outcome {
         Outcome::Complete => "badge complete",
         Outcome::Failed => "badge failed",
-        Outcome::Interrupted => "badge interrupted",
+        Outcome::Interrupted | Outcome::Unfinished => "badge interrupted",
     };
     html! {
         (DOCTYPE)
@@ -200,10 +200,7 @@ fn tcp(settings: &[TcpSetting]) -> Markup {
 }
 
 fn data(dataset: &Dataset) -> Markup {
-    let kind = match dataset.bound_kind {
-        BoundKind::Declared => "declared",
-        BoundKind::Measured => "measured",
-    };
+    let kind = view::bound_kind(dataset.bound_kind);
     let greatest = dataset.nodes.iter().fold(0.0_f64, |a, node| a.max(node.rate_mbps));
     html! {
         section {
@@ -244,7 +241,7 @@ fn placement(run: &Run) -> Markup {
     html! {
         section {
             h2 { "Run" }
-            p { "The program ended with exit code " strong { (run.exit_code) } ". Where its ranks were seen:" }
+            p { (view::restarts(run.restarts)) "exit code " strong { (run.exit_code) } ". Where its ranks were seen:" }
             div.wide { table {
                 tr { th { "node" } th { "ranks" } }
                 @for placed in run.placement.iter().take(MOST_ROWS) {
@@ -253,6 +250,9 @@ fn placement(run: &Run) -> Markup {
             } }
             @if run.placement.is_empty() { p { "No rank was seen." } }
             @if run.placement.len() > MOST_ROWS { p.soft { "and " (run.placement.len() - MOST_ROWS) " nodes more" } }
+            @if !run.log_tail.is_empty() {
+                details open { summary { "The end of what it wrote" } pre.log { (run.log_tail) } }
+            }
         }
     }
 }

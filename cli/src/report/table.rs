@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use gridcast_core::report::{BoundKind, Dataset, Network, Report, Run, TcpSetting};
+use gridcast_core::report::{Dataset, Network, Report, Run, TcpSetting, Timeline};
 
 use super::view::{self, Kind, plain};
 
@@ -12,6 +12,8 @@ const COLUMNS: usize = 110;
 const MATRIX_HOSTS: usize = 16;
 /// Most rows of a list of nodes.
 const LISTED: usize = 16;
+/// Most lines of a log.
+const LOG_LINES: usize = 20;
 /// Longest bar of the timeline.
 const BAR: f64 = 48.0;
 
@@ -19,10 +21,9 @@ const BAR: f64 = 48.0;
 pub(super) fn render(report: &Report) -> String {
     let mut out = String::new();
     heading(&mut out, report);
-    timeline(&mut out, report);
+    timeline(&mut out, &report.timeline);
     if let Some(network) = &report.network {
-        summary(&mut out, network);
-        matrices(&mut out, network);
+        self::network(&mut out, network);
     }
     if let Some(settings) = &report.tcp {
         tcp(&mut out, settings);
@@ -59,19 +60,27 @@ fn heading(out: &mut String, report: &Report) {
     }
 }
 
-fn timeline(out: &mut String, report: &Report) {
-    let phases = view::phases(&report.timeline);
+pub(super) fn timeline(out: &mut String, timeline: &Timeline) {
+    let phases = view::phases(timeline);
     let Some(end) = phases.last().map(|phase| phase.to) else { return };
-    let whole = (end - report.timeline.created).max(1e-9);
+    let whole = (end - timeline.created).max(1e-9);
     line!(out, "\nTIMELINE                  at s     took s");
-    line!(out, "  {:18} {:>9.3}", "created", report.timeline.created);
+    line!(out, "  {:18} {:>9.3}", "created", timeline.created);
     for phase in phases {
         let took = phase.to - phase.from;
         let column =
-            |at: f64| ((at - report.timeline.created) / whole * BAR).round().clamp(0.0, BAR) as usize;
+            |at: f64| ((at - timeline.created) / whole * BAR).round().clamp(0.0, BAR) as usize;
         let (from, to) = (column(phase.from), column(phase.to));
         let bar = if to > from { "#".repeat(to - from) } else { "|".to_owned() };
         line!(out, "  {:18} {:>9.3}  {took:>9.3}  {}{bar}", phase.name, phase.to, " ".repeat(from));
+    }
+}
+
+/// A summary, and the matrices of clusters that fit.
+pub(super) fn network(out: &mut String, network: &Network) {
+    summary(out, network);
+    if view::quantities(network).iter().any(|quantity| quantity.summary().is_some()) {
+        matrices(out, network);
     }
 }
 
@@ -158,7 +167,7 @@ fn matrices(out: &mut String, network: &Network) {
     }
 }
 
-fn tcp(out: &mut String, settings: &[TcpSetting]) {
+pub(super) fn tcp(out: &mut String, settings: &[TcpSetting]) {
     let hosts: std::collections::BTreeSet<&str> = settings.iter().map(|s| s.host.as_str()).collect();
     line!(out, "\nTCP SETTINGS");
     for group in view::tcp_groups(settings) {
@@ -188,10 +197,7 @@ fn data(out: &mut String, dataset: &Dataset) {
         view::seconds(dataset.seconds)
     );
     line!(out, "\nDATA  {}", cut(&told, COLUMNS - 6));
-    let kind = match dataset.bound_kind {
-        BoundKind::Declared => "declared",
-        BoundKind::Measured => "measured",
-    };
+    let kind = view::bound_kind(dataset.bound_kind);
     let bound = dataset.percent_of_bound().map_or_else(
         || "; the bound is not known".to_owned(),
         |percent| format!(", {percent:.1} % of the {kind} network's bound of {:.1}", dataset.bound_mbps),
@@ -218,7 +224,7 @@ fn data(out: &mut String, dataset: &Dataset) {
 }
 
 fn placement(out: &mut String, run: &Run) {
-    line!(out, "\nRUN  exit code {}", run.exit_code);
+    line!(out, "\nRUN  {}exit code {}", view::restarts(run.restarts), run.exit_code);
     line!(out, "  {:32} ranks", "node");
     for placed in run.placement.iter().take(LISTED) {
         line!(out, "  {:32} {}", cut(&plain(&placed.host), 32), cut(&view::ranks(&placed.ranks), 70));
@@ -228,6 +234,19 @@ fn placement(out: &mut String, run: &Run) {
     }
     if run.placement.is_empty() {
         line!(out, "  no rank was seen");
+    }
+    log(out, &run.log_tail);
+}
+
+/// The end of what a program wrote: its last lines, each cut where the terminal ends.
+pub(super) fn log(out: &mut String, tail: &str) {
+    let lines: Vec<&str> = tail.lines().collect();
+    if lines.is_empty() {
+        return;
+    }
+    line!(out, "\nLOG  the end of what the program and its launcher wrote");
+    for text in &lines[lines.len().saturating_sub(LOG_LINES)..] {
+        line!(out, "  {}", cut(&plain(text), COLUMNS - 2));
     }
 }
 

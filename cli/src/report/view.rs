@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use gridcast_core::report::{Network, Outcome, Report, Rows, TcpSetting, Timeline};
+use gridcast_core::report::{BoundKind, Network, Outcome, Report, Rows, TcpSetting, Timeline};
 
 /// One quantity between all pairs.
 pub(super) struct Quantity<'a> {
@@ -260,12 +260,31 @@ pub(super) fn seconds(seconds: f64) -> String {
     }
 }
 
+/// What a bound rests on.
+pub(super) fn bound_kind(kind: BoundKind) -> &'static str {
+    match kind {
+        BoundKind::Declared => "declared",
+        BoundKind::Measured => "measured",
+        BoundKind::Assumed => "assumed",
+    }
+}
+
+/// `2 restarts, exit code 0`
+pub(super) fn restarts(restarts: u32) -> String {
+    match restarts {
+        0 => String::new(),
+        1 => "1 restart, ".to_owned(),
+        many => format!("{many} restarts, "),
+    }
+}
+
 /// How it ended, in one word for people.
 pub(super) fn outcome(report: &Report) -> &'static str {
     match report.outcome {
         Outcome::Complete => "Complete",
         Outcome::Failed => "Failed",
         Outcome::Interrupted => "Interrupted",
+        Outcome::Unfinished => "Unfinished",
     }
 }
 

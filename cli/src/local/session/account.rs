@@ -49,10 +49,12 @@ impl Session {
             network: self.network.clone(),
             tcp: self.tcp.clone(),
             data: (!self.data.is_empty()).then(|| self.data.clone()),
-            run: self
-                .launched
-                .as_ref()
-                .map(|l| Run { exit_code: l.exit_code, placement: l.placement.clone() }),
+            run: self.launched.as_ref().map(|launched| Run {
+                exit_code: launched.exit_code,
+                restarts: 0,
+                placement: launched.placement.clone(),
+                log_tail: String::new(),
+            }),
         }
     }
 
@@ -124,7 +126,7 @@ impl Session {
         let mpirun = run.map_or(Implementation::OpenMpi.launcher(), |run| run.program.launcher());
         self.clock.say(
             "up",
-            &format!("try: gridcast local exec{state} {first} -- {} -np {processes} PROGRAM", mpirun),
+            &format!("try: gridcast local exec{state} {first} -- {mpirun} -np {processes} PROGRAM"),
         );
         self.clock.say("up", &format!("end it with: gridcast local down{state} --name {}", self.intake.name));
     }
