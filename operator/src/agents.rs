@@ -91,11 +91,17 @@ impl Agents {
                     agent.metadata.namespace.as_deref().unwrap_or_default()
                 ),
             };
-            return Err(StepFailure::new("NoAgent", format!("node {node} has no agent that answers: {detail}")));
+            return Err(StepFailure::new(
+                "NoAgent",
+                format!("node {node} has no agent that answers: {detail}"),
+            ));
         };
         let host = agent.status.as_ref().and_then(|status| status.host_ip.as_deref()).unwrap_or_default();
         let address: IpAddr = host.parse().map_err(|_| {
-            StepFailure::new("NoAgent", format!("node {node}: the address {host:?} of its agent is no IP address"))
+            StepFailure::new(
+                "NoAgent",
+                format!("node {node}: the address {host:?} of its agent is no IP address"),
+            )
         })?;
         Ok(SocketAddr::new(address, self.port))
     }

@@ -16,13 +16,7 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use crate::{
-    context::Context,
-    failure::Error,
-    kind::Watched,
-    metrics::Verb,
-    stores::trim_pod,
-};
+use crate::{context::Context, failure::Error, kind::Watched, metrics::Verb, stores::trim_pod};
 
 /// Field manager of every write.
 pub const FIELD_MANAGER: &str = "gridcast-operator";
@@ -36,8 +30,18 @@ const CREATIONS: usize = 50;
 
 /// Conditions that gridcast sets; others are others' and stay.
 const OWN_CONDITIONS: [&str; 12] = [
-    "Ready", "Reconciling", "Stalled", "Provisioned", "Measured", "Tuned", "Staged", "Accepted", "Running",
-    "Complete", "Failed", "Suspended",
+    "Ready",
+    "Reconciling",
+    "Stalled",
+    "Provisioned",
+    "Measured",
+    "Tuned",
+    "Staged",
+    "Accepted",
+    "Running",
+    "Complete",
+    "Failed",
+    "Suspended",
 ];
 
 /// Whether a creation created.
@@ -189,7 +193,8 @@ pub async fn publish_status<K: Watched>(
     let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
     // What was written a moment ago may be newer than what the plan saw.
     let current = K::shelf(&context.stores).get(&namespace, &name);
-    let shown = current.as_deref().filter(|current| current.meta().uid == object.meta().uid).unwrap_or(object);
+    let shown =
+        current.as_deref().filter(|current| current.meta().uid == object.meta().uid).unwrap_or(object);
     if shown.status().is_some_and(|shown| same(shown, status)) {
         return Ok(false);
     }
@@ -200,7 +205,8 @@ pub async fn publish_status<K: Watched>(
         "metadata": { "uid": object.uid() },
         "status": status,
     });
-    let result = api.patch_status(&name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(patch)).await;
+    let result =
+        api.patch_status(&name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(patch)).await;
     match settle::<K, _>(context, Verb::PatchStatus, &name, result) {
         Ok(mut written) => {
             written.managed_fields_mut().clear();
@@ -256,7 +262,11 @@ pub fn has_finalizer<K: Resource>(object: &K) -> bool {
 }
 
 /// The list is replaced as a whole, so the resource version guards it: of two writers one is refused and tries again.
-async fn set_finalizers<K: Watched>(context: &Context, object: &K, finalizers: &[String]) -> Result<(), Error> {
+async fn set_finalizers<K: Watched>(
+    context: &Context,
+    object: &K,
+    finalizers: &[String],
+) -> Result<(), Error> {
     let (api, name) = (api::<K>(context, object), object.name_any());
     let patch = json!({"metadata": {
         "finalizers": finalizers, "resourceVersion": object.resource_version(), "uid": object.uid(),

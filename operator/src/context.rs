@@ -25,10 +25,8 @@ pub struct Settings {
     pub image_pull_secrets: Vec<String>,
     /// gRPC port of the agents.
     pub agent_port: u16,
-    /// gRPC port of the starters.
+    /// gRPC port of the starters in the clusters' pods.
     pub starter_port: u16,
-    /// Port of the probes, UDP and TCP.
-    pub probe_port: u16,
 }
 
 /// What every reconciliation has at hand.

@@ -5,7 +5,6 @@ pub use gridcast_core::failure::chain;
 use crate::authority::AuthorityError;
 use std::{collections::HashMap, hash::Hasher as _, time::Duration};
 
-
 /// When another try makes sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {

@@ -137,7 +137,11 @@ impl Metrics {
             Unit::Seconds,
             reconciles.clone(),
         );
-        registry.register("api_writes", "Writes to the API server, by how they were answered", writes.clone());
+        registry.register(
+            "api_writes",
+            "Writes to the API server, by how they were answered",
+            writes.clone(),
+        );
         registry.register_with_unit(
             "cluster_stage",
             "Time from the creation of a VirtualCluster until it reached a stage",
@@ -147,7 +151,11 @@ impl Metrics {
         registry.register("reconcile_queue", "Objects that are due and wait for their turn", queue.clone());
         registry.register("clusters", "VirtualClusters by state", clusters.clone());
         registry.register("certificates", "Requests of agents for a certificate", certificates.clone());
-        registry.register("operations", "Long steps that go on: measure, stage, gate, launch", operations.clone());
+        registry.register(
+            "operations",
+            "Long steps that go on: measure, stage, gate, launch",
+            operations.clone(),
+        );
         registry.register("leader", "Whether this replica reconciles", leader.clone());
         let version = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("build", "What runs", version);

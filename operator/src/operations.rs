@@ -87,8 +87,12 @@ impl Operations {
             return false;
         }
         let state = Arc::new(Mutex::new(State::Running(first)));
-        let reporter =
-            Reporter { state: state.clone(), owner: owner.clone(), queues: self.shared.queues.clone(), last: Arc::default() };
+        let reporter = Reporter {
+            state: state.clone(),
+            owner: owner.clone(),
+            queues: self.shared.queues.clone(),
+            last: Arc::default(),
+        };
         let (work, counted) = (work(reporter.clone()), Counted::new(&self.shared));
         let task = tokio::spawn(async move {
             let _counted = counted;
@@ -209,5 +213,110 @@ impl<T> Reporter<T> {
         if let Some(queue) = self.queues.of(&self.owner.kind) {
             queue.trigger_in(&self.owner.namespace, &self.owner.name, wait);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::Key;
+
+    fn owner(uid: &str) -> Owner {
+        Owner {
+            kind: "VirtualCluster".into(),
+            namespace: "default".into(),
+            name: "ring".into(),
+            uid: uid.into(),
+        }
+    }
+
+    async fn triggered(queues: &Queues) -> Key {
+        let key = queues.clusters.next().await;
+        queues.clusters.finished(&key, None);
+        key
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_operation_is_begun_once_and_its_end_triggers_its_owner() {
+        let queues = Queues::default();
+        let operations = Operations::new(queues.clone());
+        let (begin, owner) = (Instant::now(), owner("1"));
+        assert!(operations.begin(&owner, "gate/1", 0, |reporter| async move {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            reporter.report(1);
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            Ok(2)
+        }));
+        assert!(!operations.begin(&owner, "gate/1", 9, |_| async { Ok(9) }), "it goes on");
+        assert_eq!(operations.state(&owner, "gate/1"), Some(State::Running(0)));
+        assert_eq!(operations.running(), 1);
+
+        assert_eq!(triggered(&queues).await, ("default".into(), "ring".into()));
+        assert_eq!(begin.elapsed().as_secs(), 5);
+        assert_eq!(operations.state(&owner, "gate/1"), Some(State::Running(1)));
+        triggered(&queues).await;
+        assert_eq!(begin.elapsed().as_secs(), 10);
+        assert_eq!(operations.state(&owner, "gate/1"), Some(State::Done(2)));
+        assert_eq!(operations.state::<String>(&owner, "gate/1"), None, "another type");
+        tokio::task::yield_now().await;
+        assert_eq!(operations.running(), 0);
+        assert!(!operations.begin(&owner, "gate/1", 9, |_| async { Ok(9) }), "it has ended");
+        operations.cancel(&owner, "gate/1");
+        assert!(operations.begin(&owner, "gate/1", 9, |_| async { Ok(9) }), "it was forgotten");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn reports_trigger_at_a_bounded_rate_and_the_last_is_seen() {
+        let queues = Queues::default();
+        let operations = Operations::new(queues.clone());
+        let owner = owner("1");
+        operations.begin(&owner, "stage/a", 0, |reporter| async move {
+            for step in 1..=100 {
+                reporter.report(step);
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            std::future::pending().await
+        });
+        let mut seen = 0;
+        while tokio::time::timeout(Duration::from_secs(2), triggered(&queues)).await.is_ok() {
+            seen += 1;
+        }
+        assert!((5..=7).contains(&seen), "{seen} triggers for one second of reports");
+        assert_eq!(operations.state(&owner, "stage/a"), Some(State::Running(100)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_cancelled_or_forgotten_ends_and_a_panic_is_a_failure() {
+        struct Ends(Arc<AtomicUsize>);
+        impl Drop for Ends {
+            fn drop(&mut self) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let operations = Operations::new(Queues::default());
+        let (ended, owner, other) = (Arc::new(AtomicUsize::new(0)), owner("1"), owner("2"));
+        for (owner, name) in [(&owner, "a"), (&owner, "b"), (&other, "a")] {
+            let ends = Ends(ended.clone());
+            operations.begin(owner, name, (), |_| async move {
+                let _ends = ends;
+                std::future::pending().await
+            });
+        }
+        let ended = async || {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            ended.load(Ordering::Relaxed)
+        };
+        operations.cancel(&owner, "a");
+        assert_eq!((ended().await, operations.names(&owner)), (1, vec!["b".to_owned()]));
+        operations.forget(&owner);
+        assert_eq!((ended().await, operations.running()), (2, 1));
+        assert_eq!(operations.state(&other, "a"), Some(State::Running(())));
+
+        operations.begin(&other, "wrong", (), |_| async { panic!("as a fault would") });
+        ended().await;
+        let Some(State::Failed(failure)) = operations.state::<()>(&other, "wrong") else {
+            panic!("it failed")
+        };
+        assert_eq!(failure.reason, "Panicked");
     }
 }

@@ -60,7 +60,9 @@ impl Default for Stores {
                 keys_of_child(map, target)
             }),
             pods: Shelf::new(keys_of_pod),
-            agents: Shelf::new(|pod: &Pod| node_of(pod).map(|node| format!("node/{node}")).into_iter().collect()),
+            agents: Shelf::new(|pod: &Pod| {
+                node_of(pod).map(|node| format!("node/{node}")).into_iter().collect()
+            }),
             nodes: Shelf::new(|_| Vec::new()),
         }
     }
@@ -143,7 +145,8 @@ fn keys_of_pod(pod: &Pod) -> Vec<String> {
 }
 
 fn owner_key<K: Resource>(object: &K) -> Option<String> {
-    let owner = object.meta().owner_references.as_ref()?.iter().find(|owner| owner.controller == Some(true))?;
+    let owner =
+        object.meta().owner_references.as_ref()?.iter().find(|owner| owner.controller == Some(true))?;
     Some(format!("owner/{}", owner.uid))
 }
 
@@ -205,7 +208,10 @@ pub struct Change<K> {
 impl<K> Debug for Shelf<K> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let objects = self.objects.read().unwrap_or_else(PoisonError::into_inner);
-        f.debug_struct("Shelf").field("objects", &objects.by_key.len()).field("synced", &objects.synced).finish_non_exhaustive()
+        f.debug_struct("Shelf")
+            .field("objects", &objects.by_key.len())
+            .field("synced", &objects.synced)
+            .finish_non_exhaustive()
     }
 }
 
@@ -364,5 +370,96 @@ fn is_newer<K: Resource>(old: &K, new: &K) -> bool {
     match (version(old), version(new)) {
         (Some(a), Some(b)) => a > b && old.meta().uid == new.meta().uid,
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+
+    fn pod(name: &str, uid: &str, version: u64, cluster: &str) -> Pod {
+        Pod {
+            metadata: ObjectMeta {
+                name: Some(name.into()),
+                namespace: Some("default".into()),
+                uid: Some(uid.into()),
+                resource_version: Some(version.to_string()),
+                labels: Some([(CLUSTER.to_owned(), cluster.to_owned())].into()),
+                owner_references: Some(vec![OwnerReference {
+                    uid: format!("owner of {cluster}"),
+                    controller: Some(true),
+                    ..OwnerReference::default()
+                }]),
+                ..ObjectMeta::default()
+            },
+            ..Pod::default()
+        }
+    }
+
+    fn names(pods: &[Arc<Pod>]) -> Vec<String> {
+        let mut names: Vec<String> = pods.iter().map(|pod| pod.name_any()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn objects_are_found_by_what_they_belong_to() {
+        let stores = Stores::default();
+        for event in [
+            Event::Init,
+            Event::InitApply(pod("a-0", "1", 1, "a")),
+            Event::InitApply(pod("b-0", "2", 2, "b")),
+            Event::InitDone,
+            Event::Apply(pod("a-1", "3", 3, "a")),
+        ] {
+            stores.pods.take(event);
+        }
+        assert_eq!(names(&stores.pods_of_cluster("default", "a")), ["a-0", "a-1"]);
+        assert_eq!(names(&stores.pods_of_owner("owner of b")), ["b-0"]);
+        assert!(stores.pods_of_cluster("other", "a").is_empty());
+
+        // Its label changes, it goes, a list misses it.
+        stores.pods.take(Event::Apply(pod("a-1", "3", 4, "b")));
+        assert_eq!(names(&stores.pods_of_cluster("default", "b")), ["a-1", "b-0"]);
+        let gone = stores.pods.take(Event::Delete(pod("b-0", "2", 5, "b")));
+        assert!(gone[0].old.is_some() && gone[0].new.is_none());
+        stores.pods.take(Event::Init);
+        stores.pods.take(Event::InitApply(pod("a-0", "1", 1, "a")));
+        let missing = stores.pods.take(Event::InitDone);
+        assert_eq!(missing.len(), 1);
+        assert!(stores.pods_of_cluster("default", "b").is_empty());
+        assert_eq!(stores.pods.len(), 1);
+    }
+
+    #[test]
+    fn what_was_written_is_there_at_once_and_never_overtakes_the_watch() {
+        let pods = Stores::default().pods;
+        let version = || pods.get("default", "a-0").and_then(|pod| pod.resource_version());
+        pods.written(pod("a-0", "1", 5, "a"));
+        assert_eq!(version().unwrap(), "5");
+        assert!(pods.take(Event::Apply(pod("a-0", "1", 4, "a"))).is_empty(), "an older state");
+        pods.take(Event::Apply(pod("a-0", "1", 7, "a")));
+        pods.written(pod("a-0", "1", 6, "a"));
+        assert_eq!(version().unwrap(), "7");
+
+        // The answer to a write arrives after the object went; its successor is another.
+        pods.take(Event::Delete(pod("a-0", "1", 8, "a")));
+        pods.written(pod("a-0", "1", 7, "a"));
+        assert_eq!(version(), None);
+        pods.written(pod("a-0", "2", 9, "a"));
+        pods.removed("default", "a-0", "1");
+        assert_eq!(version().unwrap(), "9");
+        pods.removed("default", "a-0", "2");
+        assert_eq!(version(), None);
+    }
+
+    #[test]
+    fn a_list_that_began_before_a_write_does_not_take_it_away() {
+        let pods = Stores::default().pods;
+        pods.take(Event::Init);
+        pods.written(pod("a-0", "1", 5, "a"));
+        pods.take(Event::InitDone);
+        assert!(pods.synced() && pods.len() == 1);
     }
 }

@@ -235,7 +235,9 @@ fn node_changed(context: &Context, change: &Change<PartialObjectMeta<Node>>) {
 /// Triggers what controls `object`, if that is one of the three kinds.
 fn trigger_owner<K: Resource>(context: &Context, object: &K) {
     let owners = object.meta().owner_references.iter().flatten();
-    for owner in owners.filter(|owner| owner.controller == Some(true) && owner.api_version.starts_with("gridcast.io/")) {
+    for owner in
+        owners.filter(|owner| owner.controller == Some(true) && owner.api_version.starts_with("gridcast.io/"))
+    {
         if let Some(queue) = context.queues.of(&owner.kind) {
             queue.trigger(object.meta().namespace.as_deref().unwrap_or_default(), &owner.name);
         }

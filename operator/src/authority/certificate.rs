@@ -8,8 +8,8 @@ use std::{collections::BTreeMap, time::Duration};
 use aws_lc_rs::digest;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType,
-    ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose, PKCS_ED25519, PublicKeyData, SanType, SerialNumber,
-    date_time_ymd,
+    ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose, PKCS_ED25519, PublicKeyData, SanType,
+    SerialNumber, date_time_ymd,
 };
 use time::OffsetDateTime;
 
@@ -136,7 +136,8 @@ fn params(role: Role, name: &str, lifetime: Lifetime) -> Result<CertificateParam
     params.use_authority_key_identifier_extension = true;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     // Agents and starters are servers to some and clients to others.
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    params.extended_key_usages =
+        vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
     Ok(params)
 }
 

@@ -9,8 +9,9 @@ use std::{collections::BTreeMap, net::SocketAddr};
 use tonic::transport::Channel;
 
 use super::{
-    AuthorityError, CONTROLLER, client_tls, connect_lazily,
+    AuthorityError, CONTROLLER,
     certificate::{Issuer, Leaf, Lifetime, Role},
+    client_tls, connect_lazily,
     root::Root,
 };
 

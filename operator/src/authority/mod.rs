@@ -36,7 +36,7 @@ const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorityError {
     /// The root could not be read or made.
-    #[error("cannot {what} {kind} {namespace}/{name}")]
+    #[error("cannot {what} {kind} {namespace}/{name}, which the chart makes")]
     Object {
         /// What was to be done.
         what: &'static str,
@@ -143,7 +143,8 @@ impl Authority {
 
     /// What [`service`] serves with: no client certificate is asked for, the token says who asks.
     pub fn certificate_service_tls(&self) -> Result<ServerTlsConfig, AuthorityError> {
-        let Leaf { certificate_pem, key_pem } = self.agents.leaf(Role::Controller, OPERATOR, Lifetime::LONG)?;
+        let Leaf { certificate_pem, key_pem } =
+            self.agents.leaf(Role::Controller, OPERATOR, Lifetime::LONG)?;
         let identity = Identity::from_pem(certificate_pem, key_pem);
         Ok(ServerTlsConfig::new().identity(identity).timeout(CONNECT_TIMEOUT))
     }
@@ -154,7 +155,12 @@ impl Authority {
     }
 
     /// Signs for a node's agent the public key of a request (PKCS #10, PEM); nothing else of the request counts.
-    pub fn sign_agent(&self, node: &str, request_pem: &str, valid: Duration) -> Result<String, AuthorityError> {
+    pub fn sign_agent(
+        &self,
+        node: &str,
+        request_pem: &str,
+        valid: Duration,
+    ) -> Result<String, AuthorityError> {
         self.agents.sign_request(Role::Agent, node, request_pem, Lifetime::of(valid))
     }
 
@@ -178,4 +184,93 @@ fn connect_lazily(tls: ClientTlsConfig, address: SocketAddr) -> Result<Channel, 
         .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
         .keep_alive_while_idle(false);
     Ok(endpoint.tls_config(tls)?.connect_lazy())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gridcast_proto::v1::{
+        IssueReply, IssueRequest,
+        certificates_client::CertificatesClient,
+        certificates_server::{Certificates, CertificatesServer},
+    };
+    use proptest::prelude::*;
+    use tonic::{
+        Request, Response, Status,
+        transport::{Server, server::TcpIncoming},
+    };
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        #[test]
+        fn the_same_root_gives_the_same_authorities(bytes: [u8; 32], other: [u8; 32], generation in 0u32..9) {
+            prop_assume!(bytes != other);
+            let authority = |bytes| Authority::new(Root::from_bytes(bytes)).unwrap();
+            let cluster = |bytes, uid, generation| {
+                authority(bytes).cluster(uid, generation).unwrap().ca_pem().to_owned()
+            };
+            prop_assert_eq!(authority(bytes).agents_ca_pem(), authority(bytes).agents_ca_pem());
+            prop_assert_ne!(authority(bytes).agents_ca_pem(), authority(other).agents_ca_pem());
+            let own = cluster(bytes, "u", generation);
+            prop_assert_eq!(&own, &cluster(bytes, "u", generation));
+            prop_assert_ne!(&own, &cluster(bytes, "u", generation + 1));
+            prop_assert_ne!(&own, &cluster(bytes, "v", generation));
+            prop_assert_ne!(&own, authority(bytes).agents_ca_pem());
+        }
+    }
+
+    struct Nobody;
+
+    #[tonic::async_trait]
+    impl Certificates for Nobody {
+        async fn issue(&self, request: Request<IssueRequest>) -> Result<Response<IssueReply>, Status> {
+            let shown = request.peer_certs().map_or(0, |certificates| certificates.len());
+            Ok(Response::new(IssueReply { valid_seconds: shown as i64, ..IssueReply::default() }))
+        }
+    }
+
+    /// Serves with a directory of keys, as agents and starters do.
+    async fn serve(files: BTreeMap<String, String>) -> SocketAddr {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let tls = ServerTlsConfig::new()
+            .identity(Identity::from_pem(&files["cert.pem"], &files["key.pem"]))
+            .client_ca_root(Certificate::from_pem(&files["ca.pem"]));
+        let server = Server::builder()
+            .tls_config(tls)
+            .unwrap()
+            .add_service(CertificatesServer::new(Nobody))
+            .serve_with_incoming(TcpIncoming::from(listener));
+        tokio::spawn(server);
+        address
+    }
+
+    async fn answers(channel: Channel) -> bool {
+        let reply = CertificatesClient::new(channel).issue(IssueRequest::default()).await;
+        reply.is_ok_and(|reply| reply.into_inner().valid_seconds > 0)
+    }
+
+    #[tokio::test]
+    async fn keys_open_what_they_are_for_and_nothing_else() {
+        let root = Root::random().unwrap();
+        let authority = Authority::new(root.clone()).unwrap();
+        let cluster = authority.cluster("5f6c", 1).unwrap();
+        let member = serve(cluster.member_keys().unwrap()).await;
+        assert!(answers(cluster.channel("ring-node-0", member).unwrap()).await);
+        assert!(answers(cluster.channel("ring-node-999", member).unwrap()).await);
+        let after_restart = Authority::new(root).unwrap().cluster("5f6c", 1).unwrap();
+        assert!(answers(after_restart.channel("ring-node-0", member).unwrap()).await);
+        let rotated = authority.cluster("5f6c", 2).unwrap();
+        assert!(!answers(rotated.channel("ring-node-0", member).unwrap()).await, "rotated keys");
+        let foreign = authority.cluster("7a00", 1).unwrap();
+        assert!(!answers(foreign.channel("ring-node-0", member).unwrap()).await, "another cluster");
+        assert!(!answers(authority.agent_channel("ring-node-0", member).unwrap()).await, "agents' keys");
+
+        let source = serve(authority.source_keys("9b1d").unwrap()).await;
+        assert!(answers(authority.source_channel("9b1d", source).unwrap()).await);
+        assert!(!answers(authority.source_channel("0000", source).unwrap()).await, "another broadcast");
+        assert!(!answers(cluster.channel("9b1d", source).unwrap()).await, "a cluster's keys");
+    }
 }

@@ -1,23 +1,18 @@
 //! Where do all keys come from?
 //!
-//! Of 32 random bytes in a Secret of the operator's own namespace, made by whichever replica comes first. The
-//! certificate of the agents' authority is published beside it, in a ConfigMap that every agent mounts.
-
-use std::collections::BTreeMap;
+//! Of 32 random bytes in a Secret of the operator's own namespace, filled in by whichever replica comes first. The
+//! certificate of the agents' authority is published beside it, in a ConfigMap that every agent mounts. The chart makes
+//! both, empty, so that the operator may create neither and they go with the release.
 
 use aws_lc_rs::{hkdf, rand};
 use k8s_openapi::{
     ByteString,
     api::core::v1::{ConfigMap, Secret},
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use kube::{
-    Api, Client,
-    api::{Patch, PatchParams, PostParams},
-};
+use kube::{Api, Client, api::PostParams};
 
 use super::{Authority, AuthorityError};
-use crate::{apply::FIELD_MANAGER, stores::MANAGED_BY};
+use crate::apply::FIELD_MANAGER;
 
 /// The Secret that holds the root.
 pub const ROOT_SECRET: &str = "gridcast-root";
@@ -63,7 +58,7 @@ impl Root {
     }
 }
 
-/// Reads the root of `namespace`, or makes it, and publishes the agents' authority.
+/// Reads the root of `namespace`, or fills it in where the chart left it empty, and publishes the agents' authority.
 pub async fn load_or_create(client: Client, namespace: &str) -> Result<Authority, AuthorityError> {
     let authority = Authority::new(root(&Api::namespaced(client.clone(), namespace), namespace).await?)?;
     publish(&Api::namespaced(client, namespace), namespace, authority.agents_ca_pem()).await?;
@@ -72,31 +67,26 @@ pub async fn load_or_create(client: Client, namespace: &str) -> Result<Authority
 
 async fn root(secrets: &Api<Secret>, namespace: &str) -> Result<Root, AuthorityError> {
     let failed = |what| move |source| failed(what, "Secret", namespace, ROOT_SECRET, source);
-    if let Some(found) = secrets.get_opt(ROOT_SECRET).await.map_err(failed("read"))? {
-        return read(&found, namespace);
-    }
-    let root = Root::random()?;
-    let secret = Secret {
-        metadata: metadata(namespace, ROOT_SECRET),
-        data: Some(BTreeMap::from([(ROOT_KEY.to_owned(), ByteString(root.0.to_vec()))])),
-        immutable: Some(true),
-        ..Secret::default()
-    };
-    match secrets.create(&parameters(), &secret).await {
-        Ok(_) => {
-            tracing::info!(secret = ROOT_SECRET, "made the root of all keys");
-            Ok(root)
+    loop {
+        let mut secret = secrets.get(ROOT_SECRET).await.map_err(failed("read"))?;
+        if let Some(value) = secret.data.as_ref().and_then(|data| data.get(ROOT_KEY)) {
+            return read(&value.0, namespace);
         }
-        // Another replica was faster.
-        Err(kube::Error::Api(status)) if status.code == 409 => {
-            read(&secrets.get(ROOT_SECRET).await.map_err(failed("read"))?, namespace)
+        let root = Root::random()?;
+        secret.data.get_or_insert_default().insert(ROOT_KEY.to_owned(), ByteString(root.0.to_vec()));
+        match secrets.replace(ROOT_SECRET, &parameters(), &secret).await {
+            Ok(_) => {
+                tracing::info!(secret = ROOT_SECRET, "made the root of all keys");
+                return Ok(root);
+            }
+            // Another replica was faster: its root is everybody's.
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(error) => return Err(failed("write")(error)),
         }
-        Err(error) => Err(failed("create")(error)),
     }
 }
 
-fn read(secret: &Secret, namespace: &str) -> Result<Root, AuthorityError> {
-    let bytes = secret.data.as_ref().and_then(|data| data.get(ROOT_KEY)).map_or(&[][..], |value| &value.0);
+fn read(bytes: &[u8], namespace: &str) -> Result<Root, AuthorityError> {
     let root = bytes.try_into().map_err(|_| AuthorityError::Root {
         namespace: namespace.to_owned(),
         name: ROOT_SECRET,
@@ -108,37 +98,18 @@ fn read(secret: &Secret, namespace: &str) -> Result<Root, AuthorityError> {
 
 async fn publish(maps: &Api<ConfigMap>, namespace: &str, ca_pem: &str) -> Result<(), AuthorityError> {
     let failed = |what| move |source| failed(what, "ConfigMap", namespace, CA_CONFIG_MAP, source);
-    let found = maps.get_opt(CA_CONFIG_MAP).await.map_err(failed("read"))?;
-    let wanted = ConfigMap {
-        metadata: metadata(namespace, CA_CONFIG_MAP),
-        data: Some(BTreeMap::from([(CA_KEY.to_owned(), ca_pem.to_owned())])),
-        ..ConfigMap::default()
-    };
-    match found {
-        Some(found) if found.data == wanted.data => Ok(()),
-        // The root was made anew.
-        Some(_) => {
-            let patch = serde_json::json!({ "data": wanted.data });
-            let parameters =
-                PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
-            let result = maps.patch(CA_CONFIG_MAP, &parameters, &Patch::Merge(patch)).await;
-            result.map(drop).map_err(failed("write"))
+    loop {
+        let mut map = maps.get(CA_CONFIG_MAP).await.map_err(failed("read"))?;
+        let data = map.data.get_or_insert_default();
+        if data.insert(CA_KEY.to_owned(), ca_pem.to_owned()).as_deref() == Some(ca_pem) {
+            return Ok(());
         }
-        None => match maps.create(&parameters(), &wanted).await {
-            Ok(_) => Ok(()),
+        match maps.replace(CA_CONFIG_MAP, &parameters(), &map).await {
+            Ok(_) => return Ok(()),
             // Another replica was faster, and has the same root.
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
-            Err(error) => Err(failed("create")(error)),
-        },
-    }
-}
-
-fn metadata(namespace: &str, name: &str) -> ObjectMeta {
-    ObjectMeta {
-        name: Some(name.to_owned()),
-        namespace: Some(namespace.to_owned()),
-        labels: Some(BTreeMap::from([(MANAGED_BY.to_owned(), "gridcast".to_owned())])),
-        ..ObjectMeta::default()
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(error) => return Err(failed("write")(error)),
+        }
     }
 }
 
