@@ -1,0 +1,150 @@
+//! What happens to a Broadcast that is deleted?
+//!
+//! Every node that has a copy releases it; then the finalizer goes. A node that is gone for good has nothing to release.
+//! One whose pods have the dataset mounted, or whose agent does not answer, is waited for and named.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::{
+    choice::Attempt,
+    knowledge::{Copy, since},
+    observed::{Observed, shown},
+    plan::{Finalizer, Plan, SourceStep},
+    publish,
+    standing::Standing,
+    targets::{NodeAgent, Targets, named},
+};
+use crate::apply::has_finalizer;
+
+/// How often a node is asked whether its pods have gone: nothing tells, and nobody reads or writes for it but the agent.
+const HELD_CHECK: Duration = Duration::from_secs(2);
+
+/// Decides what is done for a Broadcast on its way out.
+pub(crate) fn plan(observed: &Observed, now: Timestamp) -> Plan {
+    let mut plan = Plan::default();
+    if !has_finalizer(&*observed.object) {
+        return plan;
+    }
+    let knowledge = &observed.knowledge;
+    if !observed.pods.is_empty() {
+        plan.source = SourceStep::Remove;
+    }
+    if !knowledge.releasing {
+        plan.stop = observed.running;
+        begin(observed, now, &mut plan);
+        return plan;
+    }
+    if observed.running {
+        return plan;
+    }
+    let left: Vec<(&String, &Copy)> =
+        knowledge.copies.iter().filter(|(node, _)| !is_gone(observed, node)).collect();
+    if left.is_empty() {
+        plan.finalizer = Finalizer::Remove;
+        return plan;
+    }
+    let mut due = Vec::new();
+    for &(node, copy) in &left {
+        if !matches!(observed.agents.get(node), Some(NodeAgent::Ready { .. })) {
+            continue;
+        }
+        let last = knowledge.released_at.map_or(Duration::MAX, |then| since(then, now));
+        let wait = match &copy.trouble {
+            Some(trouble) if copy.held.is_empty() => trouble.wait(now),
+            _ => HELD_CHECK.saturating_sub(last),
+        };
+        if wait.is_zero() {
+            due.push(node.clone());
+        } else {
+            plan.look_again(wait);
+        }
+    }
+    if !due.is_empty() {
+        plan.attempt = Some(attempt(observed, due));
+    }
+    let (reason, message) = waits_for(observed, &left);
+    let mut status = publish::base(observed);
+    status.conditions = publish::conditions(observed, Standing::Reconciling, (&reason, &message), now);
+    plan.status = publish::unless_shown(observed, status);
+    plan
+}
+
+/// Asks everybody who may have a copy, at once.
+fn begin(observed: &Observed, now: Timestamp, plan: &mut Plan) {
+    let mut attempt = attempt(observed, Vec::new());
+    let first = &mut attempt.first;
+    first.releasing = true;
+    // It ends with the operation that is stopped; what comes next is counted from here.
+    first.source = None;
+    let never = first.copies.is_empty() && !observed.running && observed.object.status.is_none();
+    if never {
+        plan.finalizer = Finalizer::Remove;
+        return;
+    }
+    if !observed.whole {
+        // What a process before this one did: its targets, and whoever its status named.
+        let mut others: Vec<String> = shown(&observed.object).collect();
+        if let Targets::Nodes(nodes) = &observed.targets {
+            others.extend(nodes.iter().cloned());
+        }
+        for node in others.into_iter().filter(|node| !is_gone(observed, node)) {
+            first.copies.entry(node).or_default();
+        }
+        first.swept = true;
+        attempt.release.clone_from(&observed.everybody);
+    }
+    for copy in first.copies.values_mut() {
+        // How bringing it went says nothing about taking it back.
+        copy.trouble = None;
+    }
+    for node in first.copies.keys() {
+        let answers = matches!(observed.agents.get(node), Some(NodeAgent::Ready { .. }));
+        if answers && !attempt.release.contains(node) {
+            attempt.release.push(node.clone());
+        }
+    }
+    first.released_at = Some(now);
+    plan.attempt = Some(attempt);
+}
+
+fn attempt(observed: &Observed, release: Vec<String>) -> Attempt {
+    let mut first = observed.knowledge.clone();
+    first.copies.retain(|node, _| !is_gone(observed, node));
+    Attempt { first, nodes: Vec::new(), driver: String::new(), source: None, release, mapped: None }
+}
+
+fn is_gone(observed: &Observed, node: &str) -> bool {
+    matches!(observed.agents.get(node), Some(NodeAgent::Gone))
+}
+
+/// Who is waited for, as a reason and a sentence: pods first, since their owner can do something.
+fn waits_for(observed: &Observed, left: &[(&String, &Copy)]) -> (String, String) {
+    if let Some((node, copy)) = left.iter().find(|(_, copy)| !copy.held.is_empty()) {
+        let message = format!(
+            "node {node}: {} of the dataset's pods still {} it mounted: {}; it is removed when they have gone",
+            copy.held.len(),
+            if copy.held.len() == 1 { "has" } else { "have" },
+            named(&copy.held)
+        );
+        return ("Mounted".to_owned(), message);
+    }
+    let failed = left.iter().find_map(|(_, copy)| copy.trouble.as_ref());
+    if let Some(trouble) = failed {
+        return (trouble.failure.reason.clone(), trouble.failure.message.clone());
+    }
+    let silent = left.iter().find_map(|(node, _)| match observed.agents.get(*node) {
+        Some(NodeAgent::Missing { message }) => Some(message.clone()),
+        _ => None,
+    });
+    match silent {
+        Some(message) => {
+            let message = format!(
+                "{message}; its copy of the dataset is removed when it answers, or when the node is deleted"
+            );
+            ("AgentMissing".to_owned(), message)
+        }
+        None => ("Releasing".to_owned(), format!("{} nodes release the dataset", left.len())),
+    }
+}
