@@ -11,7 +11,9 @@
 //! - [`starter`]: what runs inside a node on behalf of its cluster?
 
 pub mod broadcast;
+pub mod csi;
 mod facts;
+pub mod fetch;
 pub mod memory;
 pub mod probe;
 mod service;

@@ -1,12 +1,14 @@
-//! `gridcast-agent`: one per node. Everything it does is asked for over gRPC with mutual TLS.
+//! `gridcast-agent`: one per node. Everything it does is asked for over gRPC with mutual TLS. `gridcast-agent fetch` runs
+//! before one that is a source, and brings it a file.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use clap::Parser;
-use gridcast_agent::{Options, serve};
+use clap::{Args, Parser, Subcommand};
+use gridcast_agent::{Options, fetch, serve};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -15,8 +17,22 @@ const WORKERS: usize = 2;
 
 /// The node agent of gridcast.
 #[derive(Debug, Parser)]
-#[command(version)]
+#[command(version, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    plain: Option<Plain>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Fetch(fetch::Options),
+}
+
+/// The agent with keys that somebody has made for it.
+#[derive(Args, Debug)]
+struct Plain {
     /// The node's name, as in its certificate
     #[arg(long)]
     name: String,
@@ -37,27 +53,48 @@ struct Arguments {
     log: EnvFilter,
 }
 
-fn main() -> anyhow::Result<()> {
+fn main() -> anyhow::Result<ExitCode> {
     gridcast_agent::memory::share_heaps();
-    let Arguments { name, listen, keys, state, probe_port, log } = Arguments::parse();
-    tracing_subscriber::fmt().with_env_filter(log).with_writer(std::io::stderr).with_ansi(false).init();
+    let Arguments { command, plain } = Arguments::parse();
     rustls::crypto::aws_lc_rs::default_provider()
         .install_default()
         .map_err(|_| anyhow!("a crypto provider was installed before aws-lc-rs"))?;
+    match (command, plain) {
+        (Some(Command::Fetch(options)), _) => run_fetch(options),
+        (None, Some(plain)) => run_plain(plain).map(|()| ExitCode::SUCCESS),
+        // The parser asks for --name and the others by itself.
+        (None, None) => Err(anyhow!("nothing to do: see --help")),
+    }
+}
+
+/// SIGTERM or SIGINT.
+fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
+    let mut term = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
+    Ok(async move {
+        tokio::select! { _ = term.recv() => (), _ = interrupt.recv() => () }
+    })
+}
+
+fn run_fetch(options: fetch::Options) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let code = runtime.block_on(async { anyhow::Ok(fetch::run(options, stop_signal()?).await) });
+    // The name of the server may still be looked up.
+    runtime.shutdown_background();
+    code
+}
+
+fn run_plain(plain: Plain) -> anyhow::Result<()> {
+    let Plain { name, listen, keys, state, probe_port, log } = plain;
+    tracing_subscriber::fmt().with_env_filter(log).with_writer(std::io::stderr).with_ansi(false).init();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
         // Threads for files and probes go soon after their work; ten seconds is tokio's own choice.
         .thread_keep_alive(Duration::from_secs(1))
         .enable_all()
         .build()?;
-    let outcome = runtime.block_on(async {
-        let mut term = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
-        let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
-        let stop = async move {
-            tokio::select! { _ = term.recv() => (), _ = interrupt.recv() => () }
-        };
-        serve(Options { name, listen, probe_port, keys, state }, stop).await
-    });
+    let outcome = runtime
+        .block_on(async { serve(Options { name, listen, probe_port, keys, state }, stop_signal()?).await });
     // Threads that still copy or probe end with the process.
     runtime.shutdown_background();
     outcome
