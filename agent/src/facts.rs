@@ -21,11 +21,12 @@ const SETTINGS: &[&str] = &[
     "net.ipv4.tcp_slow_start_after_idle",
 ];
 
-/// Everything about the node as it is now. What the kernel does not tell is left empty or 0.
-pub(crate) fn describe(name: &str, probe_port: u16) -> DescribeReply {
-    let read = |key: &&str| Some(((*key).to_owned(), setting(key)?));
+/// Everything about the calling thread's network namespace and the node as they are now; `proc` is where /proc is
+/// mounted, `group` the /proc/PID/cgroup whose limits bound its memory. What the kernel does not tell is left empty or 0.
+pub(crate) fn describe(proc: &Path, group: Option<&Path>, name: &str, probe_port: u16) -> DescribeReply {
+    let read = |key: &&str| Some(((*key).to_owned(), setting(proc, key)?));
     let words =
-        |key| setting(key).map(|text| text.split(' ').map(str::to_owned).collect()).unwrap_or_default();
+        |key| setting(proc, key).map(|text| text.split(' ').map(str::to_owned).collect()).unwrap_or_default();
     let settings: HashMap<String, String> = SETTINGS.iter().filter_map(read).collect();
     DescribeReply {
         name: name.to_owned(),
@@ -34,22 +35,24 @@ pub(crate) fn describe(name: &str, probe_port: u16) -> DescribeReply {
         probe_port: probe_port.into(),
         available_congestion_controls: words("net.ipv4.tcp_available_congestion_control"),
         allowed_congestion_controls: words("net.ipv4.tcp_allowed_congestion_control"),
-        memory_bytes: memory_bytes(),
+        memory_bytes: memory_bytes(proc, group),
         settings,
         mtu: mtu().unwrap_or(0),
     }
 }
 
-fn setting(key: &str) -> Option<String> {
-    let text = fs::read_to_string(Path::new("/proc/sys").join(key.replace('.', "/"))).ok()?;
+fn setting(proc: &Path, key: &str) -> Option<String> {
+    let text = fs::read_to_string(proc.join("sys").join(key.replace('.', "/"))).ok()?;
     Some(normalize(&text))
 }
 
-/// What this process may use: the machine's memory or the tightest limit of its control groups.
-fn memory_bytes() -> u64 {
-    let total = fs::read_to_string("/proc/meminfo").ok().and_then(|text| total_of(&text));
-    let group = fs::read_to_string("/proc/self/cgroup").ok();
+/// What may be used: the machine's memory or the tightest limit of the control groups, as far as they can be seen.
+fn memory_bytes(proc: &Path, group: Option<&Path>) -> u64 {
+    let total = fs::read_to_string(proc.join("meminfo")).ok().and_then(|text| total_of(&text));
+    let group = group.and_then(|path| fs::read_to_string(path).ok());
     let path = group.as_deref().and_then(|text| text.lines().find_map(|line| line.strip_prefix("0::/")));
+    // A container that sees its own groups only: their limits are not those of others.
+    let path = path.filter(|path| !path.split('/').any(|part| part == ".."));
     let mut limits: Vec<u64> = total.into_iter().collect();
     let root = Path::new("/sys/fs/cgroup");
     let mut directory: Option<PathBuf> = path.map(|path| root.join(path));
@@ -104,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_node_knows_its_settings_memory_and_mtu() {
-        let facts = describe("node-0", 7413);
+        let facts = describe(Path::new("/proc"), Some(Path::new("/proc/self/cgroup")), "node-0", 7413);
         assert_eq!((facts.name.as_str(), facts.probe_port), ("node-0", 7413));
         assert_eq!(facts.settings["net.ipv4.tcp_rmem"].split(' ').count(), 3);
         assert!(facts.available_congestion_controls.contains(&"reno".to_owned()));

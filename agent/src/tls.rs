@@ -7,14 +7,22 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use gridcast_proto::v1::Peer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
 use thiserror::Error;
+use tokio_rustls::TlsAcceptor;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, ServerTlsConfig};
 
+use crate::access::Subject;
+
 /// How long a TCP and TLS connection to a peer may take.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// An idle connection with a call on it is asked for a sign of life this often: agents that are gone without a
 /// FIN (a killed network namespace) are noticed within `KEEP_ALIVE_INTERVAL + KEEP_ALIVE_TIMEOUT`.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
@@ -69,14 +77,22 @@ pub enum TlsError {
         port: u32,
     },
     /// The TLS library refused the keys or the name.
-    #[error("keys of {directory} cannot be used with peer {name}: make the keys of the run again")]
+    #[error("keys of {origin} cannot be used with peer {name}: make the keys of the run again")]
     Config {
-        /// The directory the keys came from.
-        directory: PathBuf,
+        /// Where the keys came from.
+        origin: String,
         /// The peer's name.
         name: String,
         /// What the library said.
         source: tonic::transport::Error,
+    },
+    /// Key, certificate and authority do not make a server.
+    #[error("the keys of {origin} cannot be used: make them again")]
+    Unusable {
+        /// Where the keys came from.
+        origin: String,
+        /// What the library said.
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
 
@@ -85,26 +101,41 @@ impl TlsError {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Read { .. } => "KeysUnreadable",
-            Self::NotPem { .. } | Self::NotDomain { .. } | Self::Config { .. } => "KeysInvalid",
+            Self::NotPem { .. } | Self::NotDomain { .. } | Self::Config { .. } | Self::Unusable { .. } => {
+                "KeysInvalid"
+            }
             Self::Address { .. } | Self::Port { .. } => "PeerInvalid",
         }
     }
 }
 
-/// The keys of one participant of a run. Cheap enough to clone: a few KiB.
+/// The keys of one participant, shared by all that holds a clone: when they are replaced, new connections in both
+/// directions use the new ones, and those that are open stay.
 #[derive(Clone)]
-pub struct Identity {
-    directory: PathBuf,
+pub struct Identity(Arc<Shared>);
+
+struct Shared {
+    /// Where the keys are from, for messages.
+    origin: String,
     /// Members of a cluster have one certificate for all: it names `*.DOMAIN`.
     domain: Option<String>,
-    authority: Certificate,
-    own: tonic::transport::Identity,
+    keys: RwLock<Arc<Keys>>,
+}
+
+/// What one certificate needs to be used.
+struct Keys {
+    authority: Vec<u8>,
+    certificate: Vec<u8>,
+    key: Vec<u8>,
+    /// Made when the first client knocks: most processes with keys are no servers.
+    acceptor: OnceLock<TlsAcceptor>,
+    subject: OnceLock<Option<Subject>>,
 }
 
 impl std::fmt::Debug for Identity {
     // The private key never reaches a log.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Identity").field("directory", &self.directory).finish_non_exhaustive()
+        f.debug_struct("Identity").field("origin", &self.0.origin).finish_non_exhaustive()
     }
 }
 
@@ -115,33 +146,62 @@ impl Identity {
         let authority = read_pem(&directory.join("ca.pem"), "CERTIFICATE")?;
         let certificate = read_pem(&directory.join("cert.pem"), "CERTIFICATE")?;
         let key = read_pem(&directory.join("key.pem"), "PRIVATE KEY")?;
-        Ok(Self {
-            directory: directory.to_owned(),
-            domain: read_domain(&directory.join("domain"))?,
-            authority: Certificate::from_pem(authority),
-            own: tonic::transport::Identity::from_pem(certificate, key),
-        })
+        let domain = read_domain(&directory.join("domain"))?;
+        let keys = Keys::new(authority, certificate, key);
+        let origin = directory.display().to_string();
+        Ok(Self(Arc::new(Shared { origin, domain, keys: RwLock::new(Arc::new(keys)) })))
+    }
+
+    /// Keys that were issued rather than read, PEM each; `origin` says by whom, for messages. Fails where they do not
+    /// belong together.
+    pub fn issued(origin: &str, authority: &str, certificate: &str, key: &str) -> Result<Self, TlsError> {
+        let keys = Keys::new(authority.into(), certificate.into(), key.into());
+        keys.acceptor(origin)?;
+        let shared = Shared { origin: origin.to_owned(), domain: None, keys: RwLock::new(Arc::new(keys)) };
+        Ok(Self(Arc::new(shared)))
+    }
+
+    /// From now on uses the keys of `fresh`.
+    pub fn replace(&self, fresh: &Self) {
+        *self.0.keys.write().unwrap_or_else(PoisonError::into_inner) = fresh.keys();
+    }
+
+    fn keys(&self) -> Arc<Keys> {
+        Arc::clone(&self.0.keys.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What takes the connections of clients that show a certificate of the same authority, with the keys of now.
+    pub fn acceptor(&self) -> Result<TlsAcceptor, TlsError> {
+        self.keys().acceptor(&self.0.origin)
+    }
+
+    /// Whose certificate this is; none where it cannot be read.
+    pub(crate) fn subject(&self) -> Option<Subject> {
+        let keys = self.keys();
+        keys.subject.get_or_init(|| keys.read_subject()).clone()
     }
 
     /// A server that shows these keys and demands a client certificate of the same authority.
     pub fn server_config(&self) -> ServerTlsConfig {
+        let keys = self.keys();
         ServerTlsConfig::new()
-            .identity(self.own.clone())
-            .client_ca_root(self.authority.clone())
+            .identity(keys.own())
+            .client_ca_root(Certificate::from_pem(&keys.authority))
             .timeout(CONNECT_TIMEOUT)
     }
 
     /// The name that the certificate of a peer called `peer_name` must hold.
     pub fn certified_name(&self, peer_name: &str) -> String {
-        self.domain.as_ref().map_or_else(|| peer_name.to_owned(), |domain| format!("{peer_name}.{domain}"))
+        self.0.domain.as_ref().map_or_else(|| peer_name.to_owned(), |domain| format!("{peer_name}.{domain}"))
     }
 
     /// A client that shows these keys and accepts only a server whose certificate names `peer_name` (see
     /// [`certified_name`](Self::certified_name)).
     pub fn client_config(&self, peer_name: &str) -> ClientTlsConfig {
+        let keys = self.keys();
         ClientTlsConfig::new()
-            .identity(self.own.clone())
-            .ca_certificate(self.authority.clone())
+            .identity(keys.own())
+            .ca_certificate(Certificate::from_pem(&keys.authority))
             .domain_name(self.certified_name(peer_name))
     }
 
@@ -154,7 +214,7 @@ impl Identity {
     /// The same for a name and an address that were known separately.
     pub fn endpoint_at(&self, name: &str, address: SocketAddr) -> Result<Endpoint, TlsError> {
         let failed =
-            |source| TlsError::Config { directory: self.directory.clone(), name: name.to_owned(), source };
+            |source| TlsError::Config { origin: self.0.origin.clone(), name: name.to_owned(), source };
         let endpoint = Channel::from_shared(format!("https://{address}"))
             .map_err(|_| TlsError::Address { name: name.to_owned(), address: address.to_string() })?
             .connect_timeout(CONNECT_TIMEOUT)
@@ -163,6 +223,44 @@ impl Identity {
             .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
             .keep_alive_while_idle(false);
         endpoint.tls_config(self.client_config(name)).map_err(failed)
+    }
+}
+
+impl Keys {
+    fn new(authority: Vec<u8>, certificate: Vec<u8>, key: Vec<u8>) -> Self {
+        Self { authority, certificate, key, acceptor: OnceLock::new(), subject: OnceLock::new() }
+    }
+
+    fn own(&self) -> tonic::transport::Identity {
+        tonic::transport::Identity::from_pem(&self.certificate, &self.key)
+    }
+
+    fn acceptor(&self, origin: &str) -> Result<TlsAcceptor, TlsError> {
+        if let Some(acceptor) = self.acceptor.get() {
+            return Ok(acceptor.clone());
+        }
+        let made =
+            self.server().map_err(|source| TlsError::Unusable { origin: origin.to_owned(), source })?;
+        Ok(self.acceptor.get_or_init(|| made).clone())
+    }
+
+    fn server(&self) -> Result<TlsAcceptor, Box<dyn std::error::Error + Send + Sync>> {
+        let mut authority = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(&self.authority) {
+            authority.add(certificate?)?;
+        }
+        let chain = CertificateDer::pem_slice_iter(&self.certificate).collect::<Result<Vec<_>, _>>()?;
+        let key = PrivateKeyDer::from_pem_slice(&self.key)?;
+        let clients = WebPkiClientVerifier::builder(Arc::new(authority)).build()?;
+        let mut config =
+            ServerConfig::builder().with_client_cert_verifier(clients).with_single_cert(chain, key)?;
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        Ok(TlsAcceptor::from(Arc::new(config)))
+    }
+
+    fn read_subject(&self) -> Option<Subject> {
+        let certificate = CertificateDer::from_pem_slice(&self.certificate).ok()?;
+        Subject::of(&certificate)
     }
 }
 

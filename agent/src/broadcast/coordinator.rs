@@ -16,9 +16,9 @@ use super::chronicle::{Chronicle, Events, emit};
 use super::copy::Copy;
 use super::failure::{Failure, Fault, blocking, join_error};
 use super::hop::{connect, control_endpoint, explain};
+use super::landing;
 use super::order::Order;
 use super::origin::Origin;
-use super::scan::scan;
 use super::service::Node;
 use super::transfer::{News, Transfer};
 
@@ -92,8 +92,10 @@ async fn prepare(
     // Handshakes and the scan take their time together.
     let path = order.source_path.clone();
     let chunk_bytes = order.chunk_bytes;
-    let scanned =
-        async { blocking(move || Ok(Arc::new(Origin::new(scan(&path)?, chunk_bytes)))).await.map_err(here) };
+    let reader = node.clone();
+    let scanned = async {
+        blocking(move || Ok(Arc::new(Origin::new(reader.scan(&path)?, chunk_bytes)))).await.map_err(here)
+    };
     let (origin, channels) = tokio::try_join!(scanned, connect_all(node, order))?;
     let known = &origin.dataset;
     tracing::debug!(id = order.request.id, elapsed = ?started.elapsed(), "scanned and connected");
@@ -107,7 +109,8 @@ async fn prepare(
     if order.request.store_at_source {
         let id = order.request.id.clone();
         let (target, known) = (order.target.clone(), known.clone());
-        copy = Some(blocking(move || Copy::prepare(target, &id, &known)).await.map_err(here)?);
+        let arrival = landing::begin(node, &id, &node.name, target.clone()).await.map_err(here)?;
+        copy = Some(blocking(move || Copy::prepare(target, &id, &known, arrival)).await.map_err(here)?);
     }
     Ok(Prepared { origin, channels, copy })
 }

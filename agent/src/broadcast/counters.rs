@@ -10,6 +10,8 @@ pub struct Counters {
     from_store: AtomicU64,
     repaired: AtomicU64,
     resent: AtomicU64,
+    received: AtomicU64,
+    sent: AtomicU64,
 }
 
 impl Counters {
@@ -36,6 +38,24 @@ impl Counters {
     /// Chunks that a child asked for again.
     pub fn chunks_resent(&self) -> u64 {
         self.resent.load(Ordering::Relaxed)
+    }
+
+    /// Payload bytes that parents sent.
+    pub fn bytes_received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+
+    /// Payload bytes that were sent to children.
+    pub fn bytes_sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_received(&self, bytes: u64) {
+        self.received.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_sent(&self, bytes: u64) {
+        self.sent.fetch_add(bytes, Ordering::Relaxed);
     }
 
     pub(crate) fn buffer(&self, bytes: u64) {

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use gridcast_core::broadcast::dataset::{self, Chunk, Entry, Layout};
 
 use super::failure::Failure;
+use super::landing::Arrived;
 use super::ledger::Ledger;
 use super::wire::MAX_PAYLOAD_BYTES;
 
@@ -41,6 +42,21 @@ impl Dataset {
             extents => extents.iter().map(|extent| extent.length.next_multiple_of(BLOCK_BYTES)).sum(),
         };
         self.entries.iter().map(blocks).fold(0, u64::saturating_add)
+    }
+
+    /// Bytes outside holes.
+    pub(crate) fn data_bytes(&self) -> u64 {
+        self.entries.iter().map(Entry::data_bytes).fold(0, u64::saturating_add)
+    }
+
+    /// What has arrived when all of it is here.
+    pub(crate) fn arrived(&self) -> Arrived {
+        let digest = self.ledger.digest().map(|digest| digest.to_hex().to_string());
+        Arrived {
+            digest: digest.unwrap_or_default(),
+            size_bytes: self.data_bytes(),
+            files: dataset::files(&self.entries),
+        }
     }
 
     /// The files of a chunk for people: the first, and how many more.

@@ -39,6 +39,12 @@ pub enum Failure {
     InvalidRequest { detail: String },
     #[error("cancelled: the caller went away")]
     Cancelled,
+    #[error("`{path}` is not below a directory that this node's agent may read: {detail}")]
+    SourceForbidden { path: String, detail: String },
+    #[error("{detail}")]
+    NotPermitted { detail: String },
+    #[error("cancelled: the dataset was released")]
+    Released,
     #[error("the agent failed: {detail}; please report this")]
     Internal { detail: String },
 }
@@ -60,6 +66,9 @@ impl Failure {
             Self::TargetUnusable { .. } => "TargetUnusable",
             Self::InvalidRequest { .. } => "InvalidRequest",
             Self::Cancelled => "Cancelled",
+            Self::SourceForbidden { .. } => "SourceForbidden",
+            Self::NotPermitted { .. } => "NotPermitted",
+            Self::Released => "Released",
             Self::Internal { .. } => "Internal",
         }
     }
@@ -104,17 +113,22 @@ impl Failure {
             Self::AgentLost { .. } => tonic::Code::Unavailable,
             Self::CorruptData { .. } => tonic::Code::DataLoss,
             Self::Cancelled => tonic::Code::Cancelled,
+            Self::SourceForbidden { .. } | Self::NotPermitted { .. } => tonic::Code::PermissionDenied,
             Self::Internal { .. } => tonic::Code::Internal,
             _ => tonic::Code::FailedPrecondition,
         };
-        let mut status = tonic::Status::new(code, format!("{node}: {self}"));
-        status.metadata_mut().insert(REASON_KEY, tonic::metadata::MetadataValue::from_static(self.reason()));
-        status
+        with_reason(tonic::Status::new(code, format!("{node}: {self}")), self.reason())
     }
 }
 
 /// Metadata key under which a status carries its reason.
 pub(crate) const REASON_KEY: &str = "gridcast-reason";
+
+/// `status` with a reason of one PascalCase word.
+pub(crate) fn with_reason(mut status: tonic::Status, reason: &'static str) -> tonic::Status {
+    status.metadata_mut().insert(REASON_KEY, tonic::metadata::MetadataValue::from_static(reason));
+    status
+}
 
 /// A failure and the node at fault.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -188,6 +188,7 @@ async fn try_pump(
                     closed = true;
                     continue;
                 };
+                count(&outlet, &item);
                 wire_item(item)
             }
             sealed = wait_seal(seal.as_mut()), if closed && seal.is_some() => {
@@ -198,6 +199,12 @@ async fn try_pump(
         if queue.send(message(content)).await.is_err() {
             return Ok(());
         }
+    }
+}
+
+fn count(outlet: &Outlet, item: &Item) {
+    if let Item::Data { payload, .. } = item {
+        outlet.count_sent(payload.len() as u64);
     }
 }
 
@@ -221,6 +228,7 @@ async fn resend(
             if let Item::Data { payload, .. } = &item {
                 offset += payload.len() as u32;
             }
+            count(outlet, &item);
             if queue.send(message(wire_item(item))).await.is_err() {
                 return Ok(false);
             }

@@ -16,6 +16,7 @@ use super::hop::explain;
 use super::member::Member;
 use super::outlet::dataset;
 use super::wire::{self, EntryParser, MAX_PAYLOAD_BYTES};
+use crate::access::{Caller, Role};
 
 /// Puts arriving entries together and admits them.
 #[derive(Debug, Default)]
@@ -49,9 +50,15 @@ impl Member {
     pub(crate) fn accept(
         self: Arc<Self>,
         open: &v1::PushOpen,
+        caller: &Caller,
         stream: Streaming<v1::PushMessage>,
     ) -> Result<mpsc::Receiver<Result<v1::PushAck, Status>>, Failure> {
         let tree = open.tree as usize;
+        // A source pod drives its own dataset only, whatever it is called in the plan of another.
+        if caller.role() == Some(Role::Source) && !caller.is(&self.request.source) {
+            let detail = format!("{} does not come from {}", self.request.id, open.from);
+            return Err(Failure::NotPermitted { detail });
+        }
         if self.routes.parent(tree, &self.node.name) != Some(open.from.as_str()) {
             let detail = format!("tree {tree} does not lead from {} to {}", open.from, self.node.name);
             return Err(Failure::InvalidRequest { detail });
@@ -120,6 +127,7 @@ impl Member {
                     return Err(Failure::corrupt(format!("a message of {} bytes", payload.len())));
                 }
                 self.received.fetch_add(payload.len() as u64, Ordering::Relaxed);
+                self.node.counters.count_received(payload.len() as u64);
                 self.feeds[tree].push_data(chunk, offset, &payload, length)?;
                 self.intake.send(tree, Item::Data { chunk, offset, payload }).await;
                 Ok(())

@@ -7,7 +7,7 @@ use std::time::Duration;
 use gridcast_core::broadcast::dataset::checked_chunk_bytes;
 use gridcast_proto::v1::follow_event::Event;
 use gridcast_proto::v1::{self, push_ack::Ack};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{SetOnce, mpsc, watch};
 use tokio::task::JoinSet;
 use tonic::Status;
 
@@ -16,6 +16,7 @@ use super::failure::{Failure, Fault, blocking, join_error};
 use super::feed::Feed;
 use super::hop::{Hop, push};
 use super::inbound::Admitting;
+use super::landing::{self, Arrival as Admitted};
 use super::intake::{Acks, Arrival, Intake, IntakeSender, Parents, queue};
 use super::origin::Shelf;
 use super::outlet::{EntryLog, Outlet, Supply, dataset};
@@ -50,6 +51,8 @@ pub(crate) struct Member {
     pub(super) acks: Arc<Acks>,
     /// Everything is stored and its digest is right.
     pub(super) complete: watch::Sender<bool>,
+    /// What the node's registry of datasets knows it by.
+    pub(super) arrival: SetOnce<Arc<dyn Admitted>>,
     /// Where it is built.
     pub(super) staging: Mutex<Option<Staging>>,
     /// What those who receive found out.
@@ -77,14 +80,24 @@ pub(crate) async fn run(node: Arc<Node>, request: v1::FollowRequest, events: Eve
             return report(&events, Event::Failed(fault.into_follow(&node.name))).await;
         }
     };
+    let here = |failure: Failure| Fault::new(&node.name, &failure);
     let outcome = tokio::select! {
         outcome = member.clone().follow(ends, &events) => outcome,
-        () = events.closed() => Err(Fault::new(&node.name, &Failure::Cancelled)),
+        () = events.closed() => Err(here(Failure::Cancelled)),
+        () = member.released() => Err(here(Failure::Released)),
     };
     node.forget(&id, &member);
+    if let (Err(fault), Some(arrival)) = (&outcome, member.arrival.get()) {
+        arrival.failed(&fault.reason, &fault.message);
+    }
     member.end(outcome.as_ref().err()).await;
     // Off the async threads: it may hold many files.
-    let _ = tokio::task::spawn_blocking(move || drop(member.staging().take())).await;
+    let _ = tokio::task::spawn_blocking(move || {
+        drop(member.staging().take());
+        // Only now may another transfer have the target.
+        drop(member);
+    })
+    .await;
     match outcome {
         Ok(()) => tracing::debug!(id, "followed to the end"),
         Err(fault) => {
@@ -132,6 +145,7 @@ impl Member {
             seal: watch::Sender::new(None),
             intake,
             complete: watch::Sender::new(false),
+            arrival: SetOnce::new(),
             staging: Mutex::new(None),
             faults,
             received: AtomicU64::new(0),
@@ -172,13 +186,23 @@ impl Member {
     }
 
     async fn stage(self: Arc<Self>) -> Result<(), Failure> {
+        let target = self.node.local(&self.request.target)?;
+        let (id, source) = (&self.request.id, &self.request.source);
+        if let Some(arrival) = landing::begin(&self.node, id, source, target.clone()).await? {
+            let _ = self.arrival.set(arrival);
+        }
         blocking(move || {
             let need = Need { bytes: self.request.required_bytes, entries: self.request.entries };
-            let target = self.node.local(&self.request.target)?;
             *self.staging() = Some(Staging::for_target(&target, &self.request.id, need)?);
             Ok(())
         })
         .await
+    }
+
+    /// Ready when the dataset is not wanted any more.
+    async fn released(&self) {
+        let arrival = self.arrival.wait().await;
+        arrival.cancelled().await;
     }
 
     fn staging(&self) -> MutexGuard<'_, Option<Staging>> {
@@ -234,7 +258,15 @@ impl Member {
         let bytes_received = self.received.load(Ordering::Relaxed);
         report(events, Event::Published(v1::FollowPublished { bytes_received })).await;
         let target = self.node.local(&self.request.target)?;
-        let difference = blocking(move || Ok(verify::difference(&target, &dataset, holes))).await?;
+        let arrival = self.arrival.get().cloned();
+        let difference = blocking(move || {
+            let difference = verify::difference(&target, &dataset, holes);
+            if let Some(arrival) = arrival.filter(|_| difference.is_none()) {
+                arrival.verified(&dataset.arrived())?;
+            }
+            Ok(difference)
+        })
+        .await?;
         let verified = difference.is_none();
         let message = difference.unwrap_or_default();
         report(events, Event::Verified(v1::FollowVerified { verified, message, digest })).await;
@@ -279,6 +311,10 @@ impl Member {
             // What comes after that is `Published`, which says it all.
             if bytes != last && !*self.complete.borrow() {
                 last = bytes;
+                if let Some(arrival) = self.arrival.get() {
+                    let known = self.dataset.borrow().clone();
+                    arrival.progress(bytes, known.map_or(0, |dataset| dataset.data_bytes()));
+                }
                 // A coordinator that does not keep up gets the next one.
                 let event = Event::Progress(v1::FollowProgress { bytes });
                 let _ = events.try_send(Ok(v1::FollowEvent { event: Some(event) }));

@@ -57,12 +57,14 @@ mod feed;
 mod hop;
 mod inbound;
 mod intake;
+mod landing;
 mod ledger;
 mod member;
 mod merge;
 mod order;
 mod origin;
 mod outlet;
+mod roots;
 mod routes;
 mod scan;
 mod schedule;
@@ -80,7 +82,10 @@ use tonic::transport::Server;
 
 pub use counters::Counters;
 pub use failure::Failure;
+pub(crate) use failure::with_reason;
+pub(crate) use landing::{Arrival, Arrived, Landing};
 pub use service::Service;
+pub(crate) use staging::{remove, sweep};
 
 /// Recent messages that a member keeps for its children, in bytes, all trees together.
 pub const RING_BYTES: u64 = 8 << 20;

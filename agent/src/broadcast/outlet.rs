@@ -134,6 +134,10 @@ impl Outlet {
         self.supply.seal.clone()
     }
 
+    pub(crate) fn count_sent(&self, bytes: u64) {
+        self.supply.counters.count_sent(bytes);
+    }
+
     pub(crate) fn count_resent(&self) {
         self.supply.counters.count_resent();
     }

@@ -5,6 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use gridcast_core::broadcast::dataset;
 use gridcast_proto::v1::broadcasts_server::{Broadcasts, BroadcastsServer};
 use gridcast_proto::v1::relay_server::{Relay, RelayServer};
 use gridcast_proto::v1::{self, push_message::Message};
@@ -13,9 +14,13 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::counters::Counters;
-use super::failure::Failure;
+use super::failure::{Failure, blocking};
 use super::member::Member;
+use super::landing::Landing;
+use super::roots::Roots;
+use super::scan::{Scan, scan};
 use super::{collect, coordinator, member};
+use crate::access::{Call, caller};
 use crate::memory;
 use crate::tls::Identity;
 
@@ -37,6 +42,10 @@ pub(crate) struct Node {
     pub(crate) identity: Identity,
     pub(crate) counters: Arc<Counters>,
     root: PathBuf,
+    /// Where datasets may be read from; none = everywhere.
+    pub(crate) roots: Option<Roots>,
+    /// Which datasets may come here; none = all.
+    pub(crate) landing: Option<Arc<dyn Landing>>,
     members: Mutex<HashMap<String, Arc<Member>>>,
     arrived: watch::Sender<()>,
     started: Mutex<HashSet<String>>,
@@ -55,6 +64,29 @@ impl Service {
             identity,
             counters: Arc::default(),
             root: root.into(),
+            roots: None,
+            landing: None,
+            members: Mutex::default(),
+            arrived: watch::Sender::new(()),
+            started: Mutex::default(),
+        };
+        Self { node: Arc::new(node) }
+    }
+
+    /// The services of a Kubernetes node: datasets are read below `roots` only, and come as `landing` says.
+    pub(crate) fn of_node(
+        name: String,
+        identity: Identity,
+        roots: Vec<PathBuf>,
+        landing: Arc<dyn Landing>,
+    ) -> Self {
+        let node = Node {
+            name,
+            identity,
+            counters: Arc::default(),
+            root: PathBuf::from("/"),
+            roots: Some(Roots::new(roots)),
+            landing: Some(landing),
             members: Mutex::default(),
             arrived: watch::Sender::new(()),
             started: Mutex::default(),
@@ -91,6 +123,33 @@ impl Node {
                 path.display()
             ))),
         }
+    }
+
+    /// Scans `path` of this node, if datasets may be read there. Blocks.
+    pub(crate) fn scan(&self, path: &Path) -> Result<Scan, Failure> {
+        match &self.roots {
+            None => scan(path),
+            Some(roots) => {
+                roots.check(path)?;
+                let scan = scan(path)?;
+                // Where it really was, should a link on the way have changed since.
+                roots.check_open(path, &scan.directory)?;
+                Ok(scan)
+            }
+        }
+    }
+
+    async fn inspect(self: &Arc<Self>, path: String) -> Result<v1::Opened, Failure> {
+        let node = self.clone();
+        blocking(move || {
+            let scan = node.scan(&node.local(&path)?)?;
+            Ok(v1::Opened {
+                size_bytes: scan.distinct_bytes,
+                files: dataset::files(&scan.entries),
+                entries: scan.entries.len() as u64,
+            })
+        })
+        .await
     }
 
     /// Makes a broadcast known to those who push.
@@ -158,6 +217,7 @@ impl Broadcasts for Service {
         &self,
         request: Request<v1::StartBroadcastRequest>,
     ) -> Result<Response<Self::StartStream>, Status> {
+        caller(&self.node.identity, &request, Call::Broadcasts)?;
         let (events, stream) = mpsc::channel(QUEUE_EVENTS);
         let broadcast = coordinator::run(self.node.clone(), request.into_inner(), events);
         tokio::spawn(async {
@@ -167,14 +227,24 @@ impl Broadcasts for Service {
         Ok(Response::new(ReceiverStream::new(stream)))
     }
 
-    async fn inspect(&self, _: Request<v1::InspectRequest>) -> Result<Response<v1::Opened>, Status> {
-        Err(Status::unimplemented("inspect"))
+    async fn inspect(
+        &self,
+        request: Request<v1::InspectRequest>,
+    ) -> Result<Response<v1::Opened>, Status> {
+        caller(&self.node.identity, &request, Call::Broadcasts)?;
+        let inspected = self.node.inspect(request.into_inner().source_path).await;
+        inspected.map(Response::new).map_err(|failure| failure.status(&self.node.name))
     }
 
     async fn collect(
         &self,
         request: Request<v1::CollectRequest>,
     ) -> Result<Response<v1::CollectReply>, Status> {
+        caller(&self.node.identity, &request, Call::Broadcasts)?;
+        if self.node.landing.is_some() {
+            let detail = "a node keeps no results: they are collected by a pod".to_owned();
+            return Err(Failure::NotPermitted { detail }.status(&self.node.name));
+        }
         let collected = collect::collect(&self.node, request.into_inner()).await;
         collected.map(Response::new).map_err(|(node, failure)| failure.status(&node))
     }
@@ -190,6 +260,10 @@ impl Relay for Service {
         &self,
         request: Request<v1::FollowRequest>,
     ) -> Result<Response<Self::FollowStream>, Status> {
+        let caller = caller(&self.node.identity, &request, Call::Follow)?;
+        if caller.role().is_some() {
+            caller.must_be(&request.get_ref().source, "source")?;
+        }
         let (events, stream) = mpsc::channel(QUEUE_EVENTS);
         let broadcast = member::run(self.node.clone(), request.into_inner(), events);
         tokio::spawn(async {
@@ -203,20 +277,23 @@ impl Relay for Service {
         &self,
         request: Request<Streaming<v1::PushMessage>>,
     ) -> Result<Response<Self::PushStream>, Status> {
+        let caller = caller(&self.node.identity, &request, Call::Push)?;
         let mut stream = request.into_inner();
         let Some(v1::PushMessage { message: Some(Message::Open(open)) }) = stream.message().await? else {
             return Err(Status::invalid_argument("a push begins with PushOpen"));
         };
+        caller.must_be(&open.from, "from")?;
         let member = tokio::time::timeout(EARLY_PUSH, self.node.member(&open.id)).await;
         let Ok(Some(member)) = member else {
             let message = format!("{} does not follow broadcast {}", self.node.name, open.id);
             return Err(Status::not_found(message));
         };
-        let acks = member.accept(&open, stream).map_err(|failure| failure.status(&self.node.name))?;
+        let acks = member.accept(&open, &caller, stream).map_err(|failure| failure.status(&self.node.name))?;
         Ok(Response::new(ReceiverStream::new(acks)))
     }
 
     async fn fetch(&self, request: Request<v1::FetchRequest>) -> Result<Response<Self::FetchStream>, Status> {
+        caller(&self.node.identity, &request, Call::Fetch)?;
         let messages = collect::fetch(&self.node, &request.into_inner().path).await;
         let messages = messages.map_err(|failure| failure.status(&self.node.name))?;
         Ok(Response::new(ReceiverStream::new(messages)))

@@ -273,8 +273,8 @@ fn create_locked(path: &Path) -> io::Result<Flock<OwnedFd>> {
     Err(io::Error::other("another agent removes it while it is made"))
 }
 
-/// Removes staging directories that an agent left which was killed: nobody has them locked.
-fn sweep(parent: &Path) {
+/// Removes staging directories in `parent` that an agent left which was killed: nobody has them locked.
+pub(crate) fn sweep(parent: &Path) {
     let Ok(found) = fs::read_dir(parent) else { return };
     for entry in found.flatten() {
         let name = entry.file_name();
@@ -292,7 +292,7 @@ fn sweep(parent: &Path) {
 
 /// Removes a tree whose directories may have lost their permissions already, and in which a thread that was not stopped may
 /// finish its last file.
-fn remove(path: &Path) {
+pub(crate) fn remove(path: &Path) {
     for attempt in 0..REMOVE_ATTEMPTS {
         match fs::remove_dir_all(path) {
             Ok(()) => return,

@@ -46,6 +46,13 @@ enum Done {
     },
 }
 
+async fn copy_cancelled(copy: Option<&Copy>) {
+    match copy {
+        Some(copy) => copy.cancelled().await,
+        None => std::future::pending().await,
+    }
+}
+
 /// What runs at the source. Dropping it stops everything.
 #[derive(Debug)]
 pub(crate) struct Transfer {
@@ -189,6 +196,7 @@ impl Transfer {
         self.go.send_replace(members.is_empty());
         while !chronicle.is_complete() {
             tokio::select! {
+                () = copy_cancelled(self.copy.as_deref()) => return Err(self.fault(&Failure::Released)),
                 Some((index, news)) = news.recv() => match news {
                     News::Said(event) => {
                         let everybody = chronicle.said(index, &members[index].name, event).await?;

@@ -31,6 +31,8 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::sync::{Semaphore, oneshot};
 
+use crate::namespace::Namespace;
+
 pub use bandwidth::{BandwidthPlan, BandwidthResult};
 pub use latency::{LatencyPlan, LatencyResult};
 pub use reflector::Reflector;
@@ -137,17 +139,23 @@ impl Drop for CancelOnDrop {
 /// Runs this agent's own measurements, one at a time: two at once would share the host's link.
 #[derive(Debug)]
 pub struct Prober {
+    namespace: Namespace,
     running: Arc<Semaphore>,
     waiting: Semaphore,
 }
 
 impl Default for Prober {
     fn default() -> Self {
-        Self { running: Arc::new(Semaphore::new(1)), waiting: Semaphore::new(MAX_WAITING) }
+        Self::within(Namespace::default())
     }
 }
 
 impl Prober {
+    /// Measures from inside `namespace`.
+    pub fn within(namespace: Namespace) -> Self {
+        Self { namespace, running: Arc::new(Semaphore::new(1)), waiting: Semaphore::new(MAX_WAITING) }
+    }
+
     /// UDP ping-pong as `plan` says; waits for its turn.
     pub async fn latency(&self, plan: LatencyPlan) -> Result<LatencyResult, ProbeError> {
         self.run("probe-latency", move |cancelled| latency::run(&plan, cancelled)).await
@@ -164,7 +172,7 @@ impl Prober {
         let turn = self.turn().await?;
         let expectation = announce.await?;
         let work = move |cancelled: &Cancelled| bandwidth::run(&plan, &expectation, cancelled);
-        Ok(on_thread("probe-bandwidth", turn, work).await?)
+        Ok(self.on_thread("probe-bandwidth", turn, work).await?)
     }
 
     async fn run<T, W>(&self, name: &str, work: W) -> Result<T, ProbeError>
@@ -174,7 +182,7 @@ impl Prober {
     {
         let _waiting = self.queue()?;
         let turn = self.turn().await?;
-        on_thread(name, turn, work).await
+        self.on_thread(name, turn, work).await
     }
 
     fn queue(&self) -> Result<tokio::sync::SemaphorePermit<'_>, ProbeError> {
@@ -184,32 +192,37 @@ impl Prober {
     async fn turn(&self) -> Result<tokio::sync::OwnedSemaphorePermit, ProbeError> {
         Arc::clone(&self.running).acquire_owned().await.map_err(|_| ProbeError::Cancelled)
     }
-}
 
-/// A thread of its own, because a worker of the runtime that sleeps in `poll` would stop everything else. The turn
-/// ends with the thread, not with the caller: a measurement that still sends is still running.
-async fn on_thread<T, W>(
-    name: &str,
-    turn: tokio::sync::OwnedSemaphorePermit,
-    work: W,
-) -> Result<T, ProbeError>
-where
-    T: Send + 'static,
-    W: FnOnce(&Cancelled) -> Result<T, ProbeError> + Send + 'static,
-{
-    let cancelled = Cancelled::default();
-    let _guard = CancelOnDrop(cancelled.clone());
-    let (give, take) = oneshot::channel();
-    std::thread::Builder::new()
-        .name(name.to_owned())
-        .spawn(move || {
-            let outcome = work(&cancelled);
-            drop(turn);
-            // A caller that went away wants no result.
-            let _ = give.send(outcome);
-        })
-        .map_err(|source| ProbeError::system("start a thread for the measurement", source))?;
-    take.await.unwrap_or(Err(ProbeError::Cancelled))
+    /// A thread of its own, because a worker of the runtime that sleeps in `poll` would stop everything else. The turn
+    /// ends with the thread, not with the caller: a measurement that still sends is still running.
+    async fn on_thread<T, W>(
+        &self,
+        name: &str,
+        turn: tokio::sync::OwnedSemaphorePermit,
+        work: W,
+    ) -> Result<T, ProbeError>
+    where
+        T: Send + 'static,
+        W: FnOnce(&Cancelled) -> Result<T, ProbeError> + Send + 'static,
+    {
+        let cancelled = Cancelled::default();
+        let _guard = CancelOnDrop(cancelled.clone());
+        let namespace = self.namespace.clone();
+        let (give, take) = oneshot::channel();
+        std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || {
+                let entered = namespace
+                    .enter()
+                    .map_err(|source| ProbeError::system("enter the network namespace", source));
+                let outcome = entered.and_then(|()| work(&cancelled));
+                drop(turn);
+                // A caller that went away wants no result.
+                let _ = give.send(outcome);
+            })
+            .map_err(|source| ProbeError::system("start a thread for the measurement", source))?;
+        take.await.unwrap_or(Err(ProbeError::Cancelled))
+    }
 }
 
 /// `value` as a duration if it lies within the bounds.

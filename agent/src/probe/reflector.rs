@@ -16,6 +16,7 @@ use nix::sys::socket::{
 use super::ProbeError;
 use super::socket::{Datagram, control_buffer, realtime_nanos, receive, udp};
 use super::stamp::{ERROR_KERNEL, ERROR_USER, Reply, Request, Timestamp};
+use crate::namespace::Namespace;
 
 /// Failures in a row after which the socket is given up; a transient error never reaches it.
 const MAX_FAILURES: u32 = 1_000;
@@ -30,9 +31,14 @@ pub struct Reflector {
 }
 
 impl Reflector {
-    /// Binds `listen` and starts to answer.
-    pub fn start(listen: SocketAddr) -> Result<Self, ProbeError> {
-        let socket = udp(listen)?;
+    /// Binds `listen` of `namespace` and starts to answer.
+    pub async fn start(namespace: &Namespace, listen: SocketAddr) -> Result<Self, ProbeError> {
+        let opened = namespace.run(move || udp(listen)).await;
+        let socket = opened.map_err(|source| ProbeError::system("enter the network namespace", source))??;
+        Self::serve_on(socket, listen)
+    }
+
+    fn serve_on(socket: UdpSocket, listen: SocketAddr) -> Result<Self, ProbeError> {
         let failed = |errno: Errno| ProbeError::system(format!("prepare UDP {listen}"), errno);
         // Without kernel stamps the answer carries the process's own, and says so in its error estimate.
         let _ = setsockopt(&socket, sockopt::ReceiveTimestampns, &true);
@@ -145,6 +151,11 @@ mod tests {
 
     use super::*;
 
+    fn start() -> Reflector {
+        let listen = "127.0.0.1:0".parse().unwrap();
+        Reflector::serve_on(udp(listen).unwrap(), listen).unwrap()
+    }
+
     fn ask(reflector: &Reflector, packet: &[u8]) -> Option<Vec<u8>> {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.connect(reflector.address()).unwrap();
@@ -169,7 +180,7 @@ mod tests {
 
     #[test]
     fn answers_with_as_many_bytes_as_it_was_asked() {
-        let reflector = Reflector::start("127.0.0.1:0".parse().unwrap()).unwrap();
+        let reflector = start();
         for length in [44, 45, 64, 1472, 50_000, 65_507] {
             let sent = Timestamp::from_unix_nanos(1_000);
             let request = Request { sequence: 7, timestamp: sent, error: ERROR_USER, session: 9 };
@@ -186,7 +197,7 @@ mod tests {
 
     #[test]
     fn is_silent_to_what_is_no_request() {
-        let reflector = Reflector::start("127.0.0.1:0".parse().unwrap()).unwrap();
+        let reflector = start();
         assert_eq!(ask(&reflector, b"who are you?"), None);
         assert_eq!(ask(&reflector, &[0; 64]), None);
         assert_eq!(ask(&reflector, &[0xFF; 64]), None);

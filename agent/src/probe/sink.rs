@@ -24,6 +24,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use gridcast_proto::v1::ExpectRequest;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, recv};
@@ -33,6 +34,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 
 use super::{ProbeError, bounded_millis};
+use crate::namespace::Namespace;
 
 pub(super) const MAGIC: &[u8; 8] = b"GCPROBE1";
 pub(super) const TOKEN_BYTES: usize = 32;
@@ -81,6 +83,16 @@ impl SinkOrder {
         let duration = bounded_millis("duration_millis", duration_millis, MAX_DURATION_MILLIS, "1 to 60000")?;
         let omit = bounded_millis("omit_millis", omit_millis, MAX_OMIT_MILLIS, "at most 30000")?;
         Ok(Self { streams, omit, duration })
+    }
+
+    /// How it is announced to the agent whose node, or pod of this UID, receives.
+    pub fn announcement(&self, pod: &str) -> ExpectRequest {
+        ExpectRequest {
+            streams: self.streams,
+            omit_millis: self.omit.as_millis() as u32,
+            duration_millis: self.duration.as_millis() as u32,
+            pod: pod.to_owned(),
+        }
     }
 }
 
@@ -142,11 +154,17 @@ impl std::fmt::Debug for Sink {
 }
 
 impl Sink {
-    /// Listens at `listen`; needs a runtime.
-    pub async fn bind(listen: SocketAddr) -> Result<Self, ProbeError> {
+    /// Listens at `listen` of `namespace`; needs a runtime.
+    pub async fn bind(namespace: &Namespace, listen: SocketAddr) -> Result<Self, ProbeError> {
         let failed =
             |source| ProbeError::system(format!("listen at TCP {listen} for bandwidth probes"), source);
-        let listener = TcpListener::bind(listen).await.map_err(failed)?;
+        let bind = move || {
+            let listener = std::net::TcpListener::bind(listen)?;
+            listener.set_nonblocking(true)?;
+            Ok(listener)
+        };
+        let listener = namespace.run(bind).await.flatten().map_err(failed)?;
+        let listener = TcpListener::from_std(listener).map_err(failed)?;
         let port = listener.local_addr().map_err(failed)?.port();
         let table = Arc::new(Table::default());
         let accepting = tokio::spawn(accept(listener, Arc::clone(&table)));

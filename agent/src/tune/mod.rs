@@ -164,7 +164,7 @@ pub struct Tuner<K = ProcSys> {
 impl Tuner<ProcSys> {
     /// For the calling thread's network namespace; `directory` holds the journal.
     pub fn open(directory: &Path) -> Result<Self, TuneError> {
-        Self::with_kernel(ProcSys, directory)
+        Self::with_kernel(ProcSys::default(), directory)
     }
 }
 

@@ -1,5 +1,6 @@
 //! A member's front: speaks under its name, passes everything on, and does to pushed messages what the test wants.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use gridcast_agent::broadcast::tune_server;
@@ -16,7 +17,7 @@ use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Endpoint, Server};
 use tonic::{Request, Response, Status, Streaming};
 
-use super::cluster::{Cluster, runtime};
+use super::cluster::{Cluster, Node, runtime};
 
 type Tamper = Arc<dyn Fn(&mut Message) + Send + Sync>;
 
@@ -53,6 +54,8 @@ impl Gate {
 #[derive(Clone)]
 struct Front {
     upstream: Endpoint,
+    /// As each node would reach the member: who pushes has to show that it is who it says.
+    pushers: Arc<HashMap<String, Endpoint>>,
     gate: Gate,
     tamper: Tamper,
 }
@@ -68,7 +71,12 @@ impl Proxy {
         let identity: Identity = cluster.identity(name);
         let upstream = identity.endpoint(&cluster.node(name).peer).unwrap();
         let gate = Gate { limit: watch::Sender::new(limit), passed: watch::Sender::new(0) };
-        let front = Front { upstream, gate: gate.clone(), tamper: Arc::new(tamper) };
+        let pusher = |node: &Node| {
+            let endpoint = cluster.identity(&node.peer.name).endpoint(&cluster.node(name).peer);
+            (node.peer.name.clone(), endpoint.unwrap())
+        };
+        let pushers = Arc::new(cluster.nodes.iter().map(pusher).collect());
+        let front = Front { upstream, pushers, gate: gate.clone(), tamper: Arc::new(tamper) };
         let runtime = runtime();
         let incoming = runtime.block_on(async { TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap() });
         let port = u32::from(incoming.local_addr().unwrap().port());
@@ -110,9 +118,12 @@ impl Relay for Front {
         &self,
         request: Request<Streaming<PushMessage>>,
     ) -> Result<Response<Self::PushStream>, Status> {
-        let channel = self.upstream.connect().await.unwrap();
         let mut stream = request.into_inner();
+        let first = stream.message().await?.unwrap();
+        let Some(Message::Open(open)) = &first.message else { panic!("{first:?}") };
+        let channel = self.pushers[&open.from].connect().await.unwrap();
         let (queue, messages) = mpsc::channel(1);
+        queue.send(first).await.unwrap();
         let front = self.clone();
         tokio::spawn(async move {
             while let Ok(Some(mut message)) = stream.message().await {
