@@ -51,6 +51,8 @@ pub struct Context {
     pub metrics: Metrics,
     /// Where reconciliations wait.
     pub queues: Queues,
+    /// What is remembered of VirtualClusters.
+    pub clusters: crate::virtual_cluster::Memory,
     backoff: Mutex<Backoff>,
 }
 
@@ -73,6 +75,7 @@ impl Context {
             operations: Operations::new(queues.clone()),
             agents: Agents::new(stores.clone(), authority.clone(), settings.agent_port),
             events: Events::new(client.clone(), metrics.clone()),
+            clusters: crate::virtual_cluster::Memory::default(),
             backoff: Mutex::default(),
             client,
             settings,

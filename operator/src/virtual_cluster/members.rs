@@ -80,3 +80,9 @@ fn hash(parts: &[&str]) -> blake3::Hash {
     }
     hasher.finalize()
 }
+
+/// The label selector of the nodes' pods, for `kubectl scale` and autoscalers.
+pub fn member_selector(cluster: &str) -> String {
+    let labels = super::objects::member_labels(cluster);
+    labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
+}

@@ -11,16 +11,22 @@
 //! What has to survive the operator is in the object's status and nowhere else: the conditions are latches, `run.launch`
 //! and `run.restarts` are published before the launch that they name begins. Everything else is observed anew.
 
+mod apply;
+mod create;
 pub mod members;
+pub mod memory;
 pub mod objects;
+pub mod observe;
 pub mod observed;
 pub mod plan;
+pub mod pods;
 pub mod steps;
 
 pub use members::{collect_claims, incarnation, key_generation};
+pub use memory::Memory;
 pub use observed::{
     Creation, Gate, HelperPod, Host, Launch, LaunchEnd, Member, MemberPod, Observed, Operations, Phase,
-    Released, Trouble, Tuned, Work,
+    Refusal, Released, Trouble, Tuned, Work,
 };
 pub use plan::{Action, Event, Finalizer, ObjectKind, Plan, Step, plan};
 

@@ -1,6 +1,9 @@
 //! Everything that a plan may look at.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use gridcast_crds::{
     Broadcast, NetworkMap, VirtualCluster,
@@ -23,14 +26,25 @@ pub struct Observed {
     pub network_map: Option<Arc<NetworkMap>>,
     /// The pods that bring results home.
     pub collect_pods: Vec<HelperPod>,
-    /// The objects that this process applied for the cluster as it is now.
+    /// The objects that this process applied for the cluster's present generation.
     pub applied: BTreeSet<super::ObjectKind>,
     /// Long work.
     pub operations: Operations,
     /// When this process last wrote the status.
     pub last_write: Option<Timestamp>,
-    /// Why the last apply could not do what was planned.
-    pub refused: Option<Trouble>,
+    /// What the API server last refused of what was planned; pods apart, whose making tells that itself.
+    pub refused: Option<Refusal>,
+    /// This process applied a PodDisruptionBudget and has not deleted it since.
+    pub budget: bool,
+}
+
+/// Something that the API server refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// What it said.
+    pub trouble: Trouble,
+    /// When.
+    pub at: Timestamp,
 }
 
 /// One node that the spec asks for.
@@ -176,8 +190,10 @@ pub struct Operations {
     pub stop: Work<()>,
     /// `collect/<id>`.
     pub collect: Work<()>,
-    /// `release/<membership>`.
+    /// `release`.
     pub release: Work<Released>,
+    /// Since when this process knows that an operation is over, by its name.
+    pub over_since: BTreeMap<String, Timestamp>,
     /// The names of all operations of the cluster, whatever they belong to.
     pub names: Vec<String>,
 }

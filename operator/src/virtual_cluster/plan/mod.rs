@@ -1,12 +1,26 @@
 //! What should be? Pure: no client, no clock, no randomness; the same observation gives the same plan, and a plan that was
 //! applied gives none.
 
+mod draft;
+mod events;
+mod finish;
+mod network;
+mod nodes;
+mod pause;
+mod prepare;
+mod refusal;
+mod run;
+mod staging;
+mod standing;
+
 use std::{sync::Arc, time::Duration};
 
-use gridcast_crds::{NetworkMap, virtual_cluster::VirtualClusterStatus};
+use gridcast_crds::{NetworkMap, conditions, virtual_cluster::VirtualClusterStatus};
 use jiff::Timestamp;
 
+use self::draft::Draft;
 use super::observed::{HelperPod, Host, Observed};
+pub use crate::events::Event;
 
 /// What to publish, make, delete and begin.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -133,8 +147,6 @@ pub enum Step {
     },
     /// Restores TCP settings.
     Release {
-        /// As of the gate.
-        membership: String,
         /// The nodes that are still there.
         hosts: Arc<[Host]>,
     },
@@ -150,24 +162,49 @@ impl Step {
             Self::Launch { id, .. } => format!("launch/{id}"),
             Self::Stop { id, .. } => format!("stop/{id}"),
             Self::Collect { id, .. } => format!("collect/{id}"),
-            Self::Release { membership, .. } => format!("release/{membership}"),
+            Self::Release { .. } => "release".to_owned(),
         }
     }
 }
 
-/// Something to tell.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event {
-    /// Nothing is wrong.
-    pub normal: bool,
-    /// One PascalCase word.
-    pub reason: String,
-    /// A sentence, at most 1,000 bytes.
-    pub message: String,
-}
-
 /// Computes the plan for one observation at one instant.
 pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
-    let _ = (observed, now);
-    Plan::default()
+    let mut draft = Draft::new(observed, now);
+    let meta = &observed.cluster.metadata;
+    if meta.deletion_timestamp.is_some() {
+        pause::delete(&mut draft);
+        // kstatus reads the deletion itself; nobody reads more.
+        draft.status.clone_from(&draft.old);
+        return draft.plan;
+    }
+    if draft.is_over() {
+        finish::over(&mut draft);
+    } else if observed.cluster.spec.suspend {
+        pause::suspend(&mut draft);
+    } else {
+        live(&mut draft);
+    }
+    draft.done()
 }
+
+fn live(draft: &mut Draft<'_>) {
+    pause::resume(draft);
+    if let Some(trouble) = refusal::refusal(&draft.observed.cluster) {
+        draft.stalled(&trouble);
+        return;
+    }
+    let finalizers = &draft.observed.cluster.metadata.finalizers;
+    if !finalizers.iter().flatten().any(|name| name == super::FINALIZER) {
+        draft.plan.finalizer = Finalizer::Add;
+    }
+    if draft.finished() {
+        finish::wind_up(draft);
+    } else if draft.holds(conditions::RUNNING) {
+        run::run(draft);
+    } else {
+        prepare::prepare(draft);
+    }
+}
+
+#[cfg(test)]
+mod tests;

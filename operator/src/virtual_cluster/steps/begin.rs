@@ -134,8 +134,7 @@ impl Work {
 
     fn authority(&self) -> Result<ClusterAuthority, StepFailure> {
         let generation = u32::try_from(key_generation(&self.cluster)).unwrap_or(u32::MAX);
-        let authority = self.context.authority.cluster(self.uid(), generation);
-        authority.map_err(|error| StepFailure::new(error.reason(), gridcast_core::failure::chain(&error)))
+        Ok(self.context.authority.cluster(self.uid(), generation)?)
     }
 
     fn uid(&self) -> &str {
@@ -151,6 +150,10 @@ fn program(run: &Run) -> Result<Program, StepFailure> {
 fn was_running(cluster: &VirtualCluster, id: &str) -> bool {
     let Some(status) = &cluster.status else { return false };
     let named = status.run.as_ref().and_then(|run| run.launch.as_deref()) == Some(id);
-    let running = status.conditions.iter().any(|c| c.type_ == conditions::RUNNING && c.status == "True");
+    // Until its first rank was seen it is `Launched`: published, and perhaps not asked for yet.
+    let running = status
+        .conditions
+        .iter()
+        .any(|c| c.type_ == conditions::RUNNING && c.status == "True" && c.reason == "Running");
     named && running
 }

@@ -1,0 +1,245 @@
+//! How are the nodes: which exist, run, answer, and what is in the way of the others?
+
+use std::{sync::Arc, time::Duration};
+
+use gridcast_crds::virtual_cluster::status::PlacedNode;
+use jiff::Timestamp;
+
+use super::{
+    Action, Step,
+    draft::{Draft, elapsed},
+};
+use crate::virtual_cluster::{
+    members::{creation_key, member_selector, membership, running},
+    observed::{Host, Member, MemberPod, Phase, Trouble, Work},
+};
+
+/// Nodes that a status lists.
+const LISTED: usize = 64;
+/// After its time of grace a pod that is still there is waited for this long; then no kubelet is expected to answer.
+const BEYOND_GRACE: Duration = Duration::from_secs(30);
+/// Least and longest wait before a pod that ended is made anew.
+const REPLACE_AFTER: (Duration, Duration) = (Duration::from_secs(2), Duration::from_mins(1));
+/// kubelet makes volumes and network within this time; what takes longer is told.
+const SANDBOX: Duration = Duration::from_secs(10);
+
+pub(super) struct Nodes<'a> {
+    pub(super) members: &'a [Member],
+    /// Pods of the asked names and incarnations.
+    pub(super) exist: usize,
+    /// Of them, those with a place.
+    pub(super) placed: usize,
+    /// Of them, those that run.
+    pub(super) running: usize,
+    /// Identifies them; none unless all run.
+    pub(super) membership: Option<String>,
+    /// Those that run.
+    pub(super) hosts: Arc<[Host]>,
+}
+
+impl<'a> Nodes<'a> {
+    pub(super) fn of(members: &'a [Member]) -> Self {
+        let pods = || members.iter().filter_map(|member| member.pod.as_ref());
+        let hosts: Vec<Host> = members.iter().filter_map(host).collect();
+        Self {
+            members,
+            exist: pods().count(),
+            placed: pods().filter(|pod| pod.node.is_some()).count(),
+            running: hosts.len(),
+            membership: membership(members),
+            hosts: hosts.into(),
+        }
+    }
+
+    pub(super) fn total(&self) -> usize {
+        self.members.len()
+    }
+
+    /// The first node, if it runs: the launcher's.
+    pub(super) fn first(&self) -> Option<Host> {
+        host(self.members.first()?)
+    }
+
+    /// Nodes whose pod ended, is on its way out, or does not exist.
+    pub(super) fn lost(&self) -> impl Iterator<Item = &'a Member> {
+        self.members.iter().filter(|member| member.pod.as_ref().is_none_or(is_broken))
+    }
+
+    /// What keeps a node from running: the first of its kind, and how many more nodes share it.
+    pub(super) fn trouble(&self, now: Timestamp, data_is_there: bool) -> Option<Trouble> {
+        let troubles: Vec<Trouble> =
+            self.members.iter().filter_map(|member| trouble_of(member, now, data_is_there)).collect();
+        let first = troubles.first()?;
+        let alike = troubles.iter().filter(|trouble| trouble.reason == first.reason).count();
+        Some(match alike {
+            1 => first.clone(),
+            _ => {
+                Trouble::new(first.reason.clone(), format!("{}; and {} more nodes", first.message, alike - 1))
+            }
+        })
+    }
+
+    /// Counts for people, as in "2 of 3 nodes run, 3 have a place".
+    pub(super) fn counts(&self) -> String {
+        let total = self.total();
+        let nodes = if total == 1 { "node" } else { "nodes" };
+        if self.exist < total {
+            format!(
+                "{} of {total} {nodes} made, {} have a place, {} run",
+                self.exist, self.placed, self.running
+            )
+        } else if self.placed < total {
+            format!("{} of {total} {nodes} have a place, {} run", self.placed, self.running)
+        } else {
+            format!("{} of {total} {nodes} run", self.running)
+        }
+    }
+}
+
+fn host(member: &Member) -> Option<Host> {
+    let pod = running(member)?;
+    Some(Host {
+        name: member.name.clone(),
+        uid: pod.uid.clone(),
+        address: pod.address.clone()?,
+        node: pod.node.clone()?,
+        slots: member.slots,
+    })
+}
+
+/// It will not run (any more).
+fn is_broken(pod: &MemberPod) -> bool {
+    pod.deleting.is_some() || matches!(pod.phase, Phase::Failed | Phase::Succeeded)
+}
+
+fn trouble_of(member: &Member, now: Timestamp, data_is_there: bool) -> Option<Trouble> {
+    let pod = member.pod.as_ref()?;
+    if let Some(trouble) = &pod.trouble {
+        return Some(trouble.clone());
+    }
+    let name = &member.name;
+    if pod.deleting.is_some() {
+        return Some(Trouble::new("NodeLeaving", format!("{name}: its pod is being deleted")));
+    }
+    let waits = pod.waits_for_sandbox && pod.node.is_some() && data_is_there;
+    let long = pod.created.is_some_and(|made| elapsed(made, now) >= SANDBOX);
+    (waits && long).then(|| {
+        Trouble::new(
+            "VolumesPending",
+            format!("{name}: kubelet waits for a volume or the network of the pod; `kubectl describe pod {name}` says which"),
+        )
+    })
+}
+
+/// What became of a lost node, for people.
+pub(super) fn loss_of(member: &Member) -> Trouble {
+    let name = &member.name;
+    match &member.pod {
+        None => Trouble::new("NodeLost", format!("{name}: its pod is gone")),
+        Some(MemberPod { trouble: Some(trouble), .. }) => trouble.clone(),
+        Some(pod) if pod.deleting.is_some() => {
+            Trouble::new("NodeLost", format!("{name}: its pod is being deleted"))
+        }
+        Some(_) => Trouble::new("NodeLost", format!("{name}: its pod ended")),
+    }
+}
+
+/// Makes what is missing, replaces what ended, removes what is no longer asked for. Says what is in the way, and whether
+/// only a change of the spec helps.
+pub(super) fn provide(draft: &mut Draft<'_>, nodes: &Nodes<'_>) -> Option<(Trouble, bool)> {
+    remove_strangers(draft);
+    replace_broken(draft, nodes);
+    let missing: Vec<String> = nodes
+        .members
+        .iter()
+        .filter(|member| member.pod.is_none() && !member.occupied)
+        .map(|member| member.name.clone())
+        .collect();
+    let step = Step::Create { key: creation_key(&draft.observed.cluster), names: missing };
+    let Step::Create { names, .. } = &step else { return None };
+    match &draft.observed.operations.create {
+        Work::Failed(trouble) if !names.is_empty() => Some((trouble.clone(), true)),
+        Work::Running(creation) => creation.refused.clone().map(|trouble| (trouble, false)),
+        Work::Absent if !names.is_empty() => {
+            draft.begin(step);
+            None
+        }
+        Work::Done(_) if !names.is_empty() => {
+            draft.act(Action::Cancel(vec![step.operation()]));
+            draft.begin(step);
+            None
+        }
+        Work::Absent | Work::Done(_) | Work::Failed(_) => None,
+    }
+}
+
+fn remove_strangers(draft: &mut Draft<'_>) {
+    let strangers = draft.observed.strangers.iter();
+    let pods: Vec<(String, &MemberPod)> =
+        strangers.map(|stranger| (stranger.name.clone(), &stranger.pod)).collect();
+    delete(draft, &pods);
+}
+
+/// A pod that fails again and again is made anew ever more seldom: after a quarter of the time for which nodes have been
+/// missing, so that its last state can be looked at in between.
+fn replace_broken(draft: &mut Draft<'_>, nodes: &Nodes<'_>) {
+    let missing_since =
+        draft.since(gridcast_crds::conditions::PROVISIONED, false).unwrap_or_else(|| draft.start());
+    let wait = (elapsed(missing_since, draft.now) / 4).clamp(REPLACE_AFTER.0, REPLACE_AFTER.1);
+    let mut due = Vec::new();
+    for member in nodes.members {
+        let Some(pod) = member.pod.as_ref().filter(|pod| is_broken(pod)) else { continue };
+        let made = pod.created.unwrap_or(draft.now);
+        if pod.deleting.is_some() || draft.left(made, wait).is_none() {
+            due.push((member.name.clone(), pod));
+        }
+    }
+    delete(draft, &due);
+}
+
+/// Deletes pods; those that are on their way out already only when their kubelet does not do it.
+pub(super) fn delete(draft: &mut Draft<'_>, pods: &[(String, &MemberPod)]) {
+    let (mut gently, mut by_force) = (Vec::new(), Vec::new());
+    for (name, pod) in pods {
+        let named = (name.clone(), pod.uid.clone());
+        match pod.deleting {
+            None => gently.push(named),
+            Some(expected) if draft.left(expected, BEYOND_GRACE).is_none() => by_force.push(named),
+            Some(_) => {}
+        }
+    }
+    for (pods, force) in [(gently, false), (by_force, true)] {
+        if !pods.is_empty() {
+            draft.act(Action::DeletePods { pods, force });
+        }
+    }
+}
+
+/// Puts counts, selector and the list of nodes into the status.
+pub(super) fn publish(draft: &mut Draft<'_>, nodes: &Nodes<'_>, answers: impl Fn(&Host) -> bool) {
+    let cluster = draft.observed.cluster.metadata.name.as_deref().unwrap_or_default();
+    let answering = nodes.hosts.iter().filter(|host| answers(host)).count();
+    let status = &mut draft.status;
+    status.replicas = Some(count(nodes.exist));
+    status.ready_replicas = Some(count(answering));
+    status.selector = Some(member_selector(cluster));
+    status.nodes = nodes
+        .members
+        .iter()
+        .take(LISTED)
+        .map(|member| {
+            let pod = member.pod.as_ref();
+            PlacedNode {
+                name: member.name.clone(),
+                node: pod.and_then(|pod| pod.node.clone()),
+                address: pod.and_then(|pod| pod.address.clone()),
+                ready: host(member).is_some_and(|host| answers(&host)),
+                reason: pod.and_then(|pod| pod.trouble.as_ref()).map(|trouble| trouble.reason.clone()),
+            }
+        })
+        .collect();
+}
+
+pub(super) fn count(number: usize) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
+}

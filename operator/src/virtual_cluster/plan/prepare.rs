@@ -1,0 +1,309 @@
+//! From nothing to the open gate: nodes, data, network, settings; then the program starts.
+
+use std::time::Duration;
+
+use gridcast_crds::{
+    conditions,
+    virtual_cluster::{Scheduling, status::RunStatus},
+};
+use jiff::Timestamp;
+
+use super::{
+    Action, ObjectKind, Step,
+    draft::{Draft, elapsed},
+    finish,
+    network::{self, Progress},
+    nodes::{self, Nodes},
+    run, staging,
+};
+use crate::virtual_cluster::{
+    members::creation_key,
+    observed::{Gate, Host, Trouble, Work},
+};
+
+/// What exists as long as the cluster has nodes.
+const OBJECTS: [ObjectKind; 4] =
+    [ObjectKind::Secret, ObjectKind::Service, ObjectKind::NetworkPolicy, ObjectKind::ConfigMap];
+/// A program that is started again without being counted is started this seldom at most.
+const INTERRUPTED_EVERY: Duration = Duration::from_secs(10);
+
+/// What is waited for.
+struct Wait {
+    /// The stage, as the reason of `Ready`.
+    stage: &'static str,
+    progress: Progress,
+}
+
+pub(super) fn prepare(draft: &mut Draft<'_>) {
+    if finish::deadline_passed(draft) {
+        return;
+    }
+    let nodes = Nodes::of(&draft.observed.members);
+    keep_operations(draft, &nodes);
+    let missing: Vec<ObjectKind> =
+        OBJECTS.into_iter().filter(|kind| !draft.observed.applied.contains(kind)).collect();
+    if !missing.is_empty() {
+        draft.write(Action::ApplyObjects(missing));
+    }
+    let provided = nodes::provide(draft, &nodes);
+    let staged = staging::stage(draft, &nodes);
+    let data_is_there = matches!(staged, Progress::Done);
+    let (provisioned, open) = gate(draft, &nodes, provided, data_is_there);
+    nodes::publish(draft, &nodes, |host| answers(&draft.observed.operations.gate, open, host));
+    mark(draft, &nodes, &provisioned, open);
+    let measured = network::measure(draft, &nodes, open);
+    let is_measured = matches!(measured, Progress::Done);
+    let tuned = network::tune(draft, &nodes, open, is_measured);
+    let waits = [
+        Wait { stage: "Provisioning", progress: provisioned },
+        Wait { stage: "Staging", progress: staged },
+        Wait { stage: "Measuring", progress: measured },
+        Wait { stage: "Tuning", progress: tuned },
+    ];
+    if !tell(draft, &nodes, waits, data_is_there) && open {
+        start(draft, &nodes);
+    }
+}
+
+fn keep_operations(draft: &mut Draft<'_>, nodes: &Nodes<'_>) {
+    let mut keep = vec![format!("create/{}", creation_key(&draft.observed.cluster))];
+    if let Some(membership) = &nodes.membership {
+        keep.extend([format!("gate/{membership}"), format!("tune/{membership}")]);
+    }
+    if let Some(launch) = launch_of(draft) {
+        keep.extend([format!("stop/{launch}"), format!("launch/{launch}")]);
+    }
+    draft.keep_operations(&keep);
+}
+
+pub(super) fn launch_of(draft: &Draft<'_>) -> Option<String> {
+    draft.status.run.as_ref().and_then(|run| run.launch.clone())
+}
+
+/// Every node runs, is reached by its name from both sides, and answers. What was found so before stays so while the same
+/// nodes run: pods are made by this operator alone, after it has published that some are missing.
+fn gate(
+    draft: &mut Draft<'_>,
+    nodes: &Nodes<'_>,
+    provided: Option<(Trouble, bool)>,
+    data_is_there: bool,
+) -> (Progress, bool) {
+    match provided {
+        Some((trouble, true)) => return (Progress::Stuck(trouble), false),
+        Some((trouble, false)) => return (Progress::Hindered(trouble), false),
+        None => {}
+    }
+    if let Some(refused) = &draft.observed.refused {
+        return (Progress::Hindered(refused.trouble.clone()), false);
+    }
+    let Some(membership) = nodes.membership.clone() else {
+        let trouble = nodes.trouble(draft.now, data_is_there);
+        if data_is_there && nodes.placed > nodes.running {
+            draft.look_again(Duration::from_secs(5));
+        }
+        return (trouble.map_or_else(|| Progress::Going(nodes.counts()), Progress::Hindered), false);
+    };
+    let was_open =
+        draft.holds(conditions::PROVISIONED) && draft.old.replicas == Some(nodes::count(nodes.total()));
+    let step = Step::Gate { membership, hosts: nodes.hosts.clone() };
+    match &draft.observed.operations.gate {
+        Work::Done(_) => (Progress::Done, true),
+        Work::Absent if was_open || nodes.total() == 0 => (Progress::Done, true),
+        Work::Absent => {
+            draft.begin(step);
+            (Progress::Going(asked(&Gate::default(), nodes)), false)
+        }
+        Work::Running(gate) => match &gate.trouble {
+            Some(trouble) => (Progress::Hindered(trouble.clone()), false),
+            None => (Progress::Going(asked(gate, nodes)), false),
+        },
+        Work::Failed(trouble) => {
+            draft.retry(step);
+            (Progress::Hindered(trouble.clone()), false)
+        }
+    }
+}
+
+fn asked(gate: &Gate, nodes: &Nodes<'_>) -> String {
+    format!("{} of {} nodes run, {} answer", nodes.running, nodes.total(), gate.answering.len())
+}
+
+fn answers(gate: &Work<Gate>, open: bool, host: &Host) -> bool {
+    open || gate.report().is_some_and(|gate| gate.answering.contains(&host.name))
+}
+
+fn mark(draft: &mut Draft<'_>, nodes: &Nodes<'_>, provisioned: &Progress, open: bool) {
+    if nodes.placed == nodes.total() {
+        draft.reached(|timeline| &mut timeline.scheduled, draft.now);
+    }
+    match provisioned {
+        Progress::Done => {
+            let message = if nodes.total() == 1 {
+                "1 node answers".to_owned()
+            } else {
+                format!("{} nodes answer", nodes.total())
+            };
+            draft.set(conditions::PROVISIONED, true, "Provisioned", &message);
+        }
+        Progress::Going(message) => draft.set(conditions::PROVISIONED, false, "Provisioning", message),
+        Progress::Hindered(trouble) | Progress::Stuck(trouble) | Progress::Failed(trouble) => {
+            draft.set(conditions::PROVISIONED, false, &trouble.reason, &trouble.message);
+        }
+    }
+    if open {
+        draft.reached(|timeline| &mut timeline.ready, draft.now);
+    }
+    if draft.spec().run.is_some() {
+        keep_reason_of_restart(draft);
+    } else {
+        draft.clear(conditions::RUNNING);
+    }
+}
+
+/// Until it runs, people see why it does not run any more, where it did.
+fn keep_reason_of_restart(draft: &mut Draft<'_>) {
+    let again = ["Restarting", "Interrupted"];
+    if draft.condition(conditions::RUNNING).is_none_or(|running| !again.contains(&running.reason.as_str())) {
+        draft.set(conditions::RUNNING, false, "Pending", "starts when nodes, data and network are as asked");
+    }
+}
+
+/// Says what is waited for; false if nothing is.
+fn tell(draft: &mut Draft<'_>, nodes: &Nodes<'_>, waits: [Wait; 4], data_is_there: bool) -> bool {
+    if let Some(failed) = waits.iter().find_map(|wait| match &wait.progress {
+        Progress::Failed(trouble) => Some(trouble.clone()),
+        _ => None,
+    }) {
+        finish::conclude(draft, finish::Outcome::failed(failed));
+        return true;
+    }
+    let base = deadline_base(draft, data_is_there);
+    let stuck = waits.iter().find_map(|wait| match &wait.progress {
+        Progress::Stuck(trouble) => Some(trouble.clone()),
+        _ => None,
+    });
+    let hindered = waits.iter().find_map(|wait| match &wait.progress {
+        Progress::Hindered(trouble) => Some(trouble.clone()),
+        _ => None,
+    });
+    // Nodes that have a place and wait for data are not late; data has its own end.
+    let waits_for_data = nodes.placed == nodes.total() && !data_is_there;
+    let provisioning = !matches!(waits[0].progress, Progress::Done);
+    let trouble = stuck.clone().or(hindered);
+    if (provisioning || trouble.is_some()) && !waits_for_data && overdue(draft, nodes, base, trouble.as_ref())
+    {
+        return true;
+    }
+    if let Some(trouble) = stuck {
+        draft.stalled(&trouble);
+        return true;
+    }
+    if let Some(trouble) = trouble {
+        draft.reconciling(&trouble.reason, &trouble.message);
+        return true;
+    }
+    // Data is on its way while pods wait for it: that is what people want to know of.
+    let order = if waits_for_data { [1, 0, 2, 3] } else { [0, 1, 2, 3] };
+    for index in order {
+        if let Progress::Going(message) = &waits[index].progress {
+            draft.reconciling(waits[index].stage, message);
+            return true;
+        }
+    }
+    false
+}
+
+/// From when on the present wait is counted.
+fn deadline_base(draft: &Draft<'_>, data_is_there: bool) -> Timestamp {
+    let provisioned =
+        draft.since(conditions::PROVISIONED, false).or_else(|| draft.since(conditions::PROVISIONED, true));
+    let staged = draft.since(conditions::STAGED, true).filter(|_| data_is_there);
+    [provisioned, staged].into_iter().flatten().fold(draft.start(), Timestamp::max)
+}
+
+/// Fails a cluster that waits for too long. One without a program that was ready once goes on trying: its users work in
+/// the nodes that it has.
+fn overdue(draft: &mut Draft<'_>, nodes: &Nodes<'_>, base: Timestamp, trouble: Option<&Trouble>) -> bool {
+    let was_ready = draft.status.timeline.as_ref().is_some_and(|timeline| timeline.ready.is_some());
+    if draft.spec().run.is_none() && was_ready {
+        return false;
+    }
+    let scheduling: Scheduling = draft.spec().scheduling.clone().unwrap_or_default();
+    let limit = Duration::from_secs(u64::from(scheduling.timeout_seconds.unsigned_abs()));
+    if draft.left(base, limit).is_some() {
+        return false;
+    }
+    let cause =
+        trouble.map_or_else(|| nodes.counts(), |trouble| format!("{}: {}", trouble.reason, trouble.message));
+    let message =
+        format!("after {} s (scheduling.timeoutSeconds) the cluster is not ready: {cause}", limit.as_secs());
+    finish::conclude(draft, finish::Outcome::failed(Trouble::new("NotReadyInTime", message)));
+    true
+}
+
+/// The gate is open.
+fn start(draft: &mut Draft<'_>, nodes: &Nodes<'_>) {
+    let Some(program) = draft.spec().run.as_ref() else {
+        let message = match nodes.total() {
+            1 => "1 node answers".to_owned(),
+            total => format!("{total} nodes answer"),
+        };
+        draft.ready("Provisioned", &message);
+        return;
+    };
+    let Some(membership) = &nodes.membership else { return };
+    let before = launch_of(draft);
+    if let Some(before) = &before
+        && !is_stopped(draft, nodes, before)
+    {
+        draft.reconciling("Restarting", "the launch of before is being ended");
+        return;
+    }
+    if let Some(left) = interrupted_wait(draft) {
+        draft.look_again(left);
+        draft.reconciling("Restarting", "the program is about to be started again");
+        return;
+    }
+    let id = next_launch(before.as_deref(), membership);
+    let run = draft.status.run.get_or_insert_with(RunStatus::default);
+    run.launch = Some(id);
+    run.exit_code = None;
+    run.placement = Vec::new();
+    let message = format!(
+        "{} processes of {} on {} nodes",
+        program.processes,
+        program.command.first().map(String::as_str).unwrap_or_default(),
+        nodes.total()
+    );
+    draft.set(conditions::RUNNING, true, "Launched", &message);
+    draft.ready("Running", &message);
+    draft.reached(|timeline| &mut timeline.launched, draft.now);
+    run::begin(draft, nodes);
+}
+
+/// Two launches at once would fight for the nodes.
+fn is_stopped(draft: &mut Draft<'_>, nodes: &Nodes<'_>, launch: &str) -> bool {
+    let operations = &draft.observed.operations;
+    if matches!(operations.launch, Work::Done(_)) || operations.stop.is_over() {
+        return true;
+    }
+    if operations.stop.is_absent()
+        && let Some(first) = nodes.first()
+    {
+        draft.begin(Step::Stop { id: launch.to_owned(), first });
+    }
+    false
+}
+
+fn interrupted_wait(draft: &Draft<'_>) -> Option<Duration> {
+    let running = draft.condition(conditions::RUNNING).filter(|running| running.reason == "Interrupted")?;
+    let since = running.last_transition_time.0;
+    INTERRUPTED_EVERY.checked_sub(elapsed(since, draft.now)).filter(|left| !left.is_zero())
+}
+
+/// The number of the launch, and the pods on which it runs: one that is observed on other pods has lost some.
+pub(super) fn next_launch(before: Option<&str>, membership: &str) -> String {
+    let number =
+        before.and_then(|id| id.split('-').next()).and_then(|number| number.parse::<u64>().ok()).unwrap_or(0);
+    format!("{}-{membership}", number + 1)
+}
