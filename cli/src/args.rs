@@ -23,7 +23,11 @@ pub(crate) enum Command {
     /// Virtual clusters on this machine: nodes are network namespaces on an emulated network (needs root)
     #[command(subcommand)]
     Local(Local),
-    /// Print the report of a run
+    /// Show how a VirtualCluster of Kubernetes is doing: timeline, network, staging, placement
+    ///
+    /// Exit codes: 0, 1 where the cluster does not exist or the API server cannot be reached, 2 for wrong arguments.
+    Status(Status),
+    /// Print the report of a local run, or of a VirtualCluster of Kubernetes
     Report(Report),
     /// Check manifests as the API server would: schema and rules. Exit code 2 when one is refused
     Validate {
@@ -33,10 +37,45 @@ pub(crate) enum Command {
     },
 }
 
+/// Which Kubernetes, and which part of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+pub(crate) struct Place {
+    /// Namespace of the cluster. Default: that of the kubeconfig's context, else `default`
+    #[arg(short, long, value_name = "NS")]
+    pub(crate) namespace: Option<String>,
+    /// Context of the kubeconfig. Default: its current one
+    #[arg(long)]
+    pub(crate) context: Option<String>,
+    /// The kubeconfig. Default: $KUBECONFIG, ~/.kube/config, or the service account of the pod that this runs in
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Status {
+    /// The VirtualCluster
+    #[arg(value_parser = cluster)]
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// Show it again whenever something changes, until Ctrl-C or the cluster is deleted
+    #[arg(short, long)]
+    pub(crate) watch: bool,
+    /// What to print on standard output. With --watch JSON is one document per line
+    #[arg(short, long, value_enum, default_value_t = ReportOutput::Table)]
+    pub(crate) output: ReportOutput,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Report {
-    /// The report, as `local run` wrote it
-    pub(crate) file: PathBuf,
+    /// A report that `local run` wrote, or a VirtualCluster
+    ///
+    /// What ends in .json, holds a / or names an existing file is a file; everything else is a cluster's name. vcl/NAME
+    /// is always a cluster, ./NAME always a file.
+    #[arg(value_name = "FILE|NAME")]
+    pub(crate) what: String,
+    #[command(flatten)]
+    pub(crate) place: Place,
     /// Write one self-contained page here
     #[arg(long, value_name = "OUT.html")]
     pub(crate) html: Option<PathBuf>,
@@ -123,6 +162,68 @@ pub(crate) struct Exec {
     pub(crate) command: Vec<String>,
 }
 
+/// The name of a VirtualCluster, with or without its kind in front.
+fn cluster(text: &str) -> Result<String, String> {
+    let name = CLUSTER_PREFIXES.iter().find_map(|prefix| text.strip_prefix(prefix)).unwrap_or(text);
+    let fits = (1..=48).contains(&name.len())
+        && name.starts_with(|c: char| c.is_ascii_lowercase())
+        && !name.ends_with('-')
+        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+    if fits {
+        Ok(name.to_owned())
+    } else {
+        Err("is no name of a VirtualCluster: up to 48 lower-case letters, digits and '-', beginning with a letter"
+            .to_owned())
+    }
+}
+
+/// How `kubectl` would write that a VirtualCluster is meant.
+const CLUSTER_PREFIXES: [&str; 3] = ["vcl/", "virtualcluster/", "virtualclusters/"];
+
+/// What `gridcast report` is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Subject {
+    /// A report that a local run wrote.
+    File(PathBuf),
+    /// A VirtualCluster, by name.
+    Cluster(String),
+}
+
+impl Report {
+    /// A file or a cluster; or why it cannot be told.
+    pub(crate) fn subject(&self) -> Result<Subject, String> {
+        let what = &self.what;
+        let prefixed = CLUSTER_PREFIXES.iter().any(|prefix| what.starts_with(prefix));
+        let path = Path::new(what);
+        let exists = path.exists() && !path.is_dir();
+        let named_as_file =
+            what.contains('/') || path.extension().is_some_and(|extension| extension == "json");
+        let of_kubernetes = self.place != Place::default();
+        match (prefixed, exists) {
+            (true, true) => Err(format!(
+                "{what} is a file here and also names a cluster; write ./{what} for the file, or call this from \
+                 another directory"
+            )),
+            (false, true) if of_kubernetes && !what.contains('/') => Err(format!(
+                "{what} is a file here, while --namespace, --context or --kubeconfig speak of a cluster; write \
+                 ./{what} for the file and leave those out, or vcl/{what} for the cluster"
+            )),
+            (false, found) if found || named_as_file => {
+                if of_kubernetes {
+                    return Err(format!(
+                        "{what} is a file; --namespace, --context and --kubeconfig belong to a cluster, leave them out"
+                    ));
+                }
+                Ok(Subject::File(path.to_owned()))
+            }
+            _ => match cluster(what) {
+                Ok(name) => Ok(Subject::Cluster(name)),
+                Err(why) => Err(format!("{what} is no file that exists, and {why}")),
+            },
+        }
+    }
+}
+
 fn volume(text: &str) -> Result<(String, PathBuf), String> {
     match text.split_once('=') {
         Some((name, dir)) if !name.is_empty() && !dir.is_empty() => Ok((name.to_owned(), PathBuf::from(dir))),
@@ -170,6 +271,43 @@ mod tests {
         let line =
             with_sudo(words(&["target/gridcast", "local", "run", "-f", "a.yaml"]), Some(Path::new("/x")));
         assert_eq!(line, "sudo target/gridcast local run -f a.yaml");
+    }
+
+    fn report(what: &str, place: Place) -> Report {
+        Report { what: what.to_owned(), place, html: None, output: ReportOutput::Table }
+    }
+
+    #[test]
+    fn a_report_is_of_a_file_or_of_a_cluster() {
+        let subject = |what: &str| report(what, Place::default()).subject();
+        let cluster = |name: &str| Ok(Subject::Cluster(name.to_owned()));
+        let file = |name: &str| Ok(Subject::File(name.into()));
+        assert_eq!(subject("ring"), cluster("ring"));
+        assert_eq!(subject("vcl/ring"), cluster("ring"));
+        assert_eq!(subject("virtualcluster/ring"), cluster("ring"));
+        // `src` is a directory of this crate.
+        assert_eq!(subject("src"), cluster("src"));
+        assert_eq!(subject("gone.json"), file("gone.json"));
+        assert_eq!(subject("./ring"), file("./ring"));
+        assert_eq!(subject("Cargo.toml"), file("Cargo.toml"));
+        for (what, told) in
+            [("Ring", "no file that exists"), ("ring.jsn", "no name of a VirtualCluster"), ("", "no")]
+        {
+            let error = subject(what).unwrap_err();
+            assert!(error.contains(told), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_could_be_either_is_refused_with_both_ways_out() {
+        let place = || Place { namespace: Some("hpc".into()), ..Place::default() };
+        let error = report("Cargo.toml", place()).subject().unwrap_err();
+        assert!(error.contains("./Cargo.toml") && error.contains("vcl/Cargo.toml"), "{error}");
+        for what in ["gone.json", "./ring"] {
+            let error = report(what, place()).subject().unwrap_err();
+            assert!(error.contains("leave them out"), "{error}");
+        }
+        assert_eq!(report("ring", place()).subject(), Ok(Subject::Cluster("ring".into())));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod args;
 mod failure;
+mod kubernetes;
 mod local;
 mod record;
 mod report;
@@ -21,6 +22,7 @@ fn main() -> ExitCode {
     }
     let outcome = match args::Cli::parse().command {
         args::Command::Local(command) => local::command(command),
+        args::Command::Status(arguments) => kubernetes::status(&arguments),
         args::Command::Report(arguments) => report::command(&arguments).map(|()| ExitCode::SUCCESS),
         args::Command::Validate { files } => validate::command(&files)
             .map(|()| ExitCode::SUCCESS)

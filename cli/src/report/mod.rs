@@ -18,11 +18,11 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use gridcast_core::report::Report;
+use gridcast_core::report::{Network, Report, TcpSetting, Timeline};
 
-use crate::args;
+use crate::args::{self, Subject};
 use crate::failure::{Failure, OrFailed as _};
-use crate::whole;
+use crate::{kubernetes, whole};
 
 /// A report of 64 hosts is about 2 MB; what is much larger is no report.
 const MOST_BYTES: u64 = 256 << 20;
@@ -54,13 +54,53 @@ pub(crate) fn table(report: &Report) -> String {
     table::render(report)
 }
 
-/// `gridcast report FILE [--html OUT.html] [-o table|json]`
+/// Parts of the table for terminals, for who shows a cluster that has not ended.
+pub(crate) mod parts {
+    use super::{Network, TcpSetting, Timeline, table, view};
+
+    /// The timeline, empty where no state was reached.
+    pub(crate) fn timeline(out: &mut String, timeline: &Timeline) {
+        table::timeline(out, timeline);
+    }
+
+    /// Figures and matrices.
+    pub(crate) fn network(out: &mut String, network: &Network) {
+        table::network(out, network);
+    }
+
+    /// Settings.
+    pub(crate) fn tcp(out: &mut String, settings: &[TcpSetting]) {
+        table::tcp(out, settings);
+    }
+
+    /// The end of a log.
+    pub(crate) fn log(out: &mut String, tail: &str) {
+        table::log(out, tail);
+    }
+
+    /// Text of any length behind a first prefix.
+    pub(crate) fn wrapped(out: &mut String, prefix: &str, text: &str) {
+        table::wrapped(out, prefix, &view::plain(text));
+    }
+
+    /// Text from outside, harmless to a terminal, of at most this many characters.
+    pub(crate) fn cut(text: &str, length: usize) -> String {
+        table::cut(&view::plain(text), length)
+    }
+
+    pub(crate) use view::{ranks, size};
+}
+
+/// `gridcast report FILE|NAME [--html OUT.html] [-o table|json]`
 pub(crate) fn command(arguments: &args::Report) -> Result<(), Failure> {
     print(arguments, &mut io::stdout().lock())
 }
 
 fn print(arguments: &args::Report, out: &mut dyn io::Write) -> Result<(), Failure> {
-    let report = read(&arguments.file).map_err(|error| Failure::input(error.to_string()))?;
+    let report = match arguments.subject().map_err(Failure::input)? {
+        Subject::File(path) => read(&path).map_err(|error| Failure::input(error.to_string()))?,
+        Subject::Cluster(name) => kubernetes::report(&name, &arguments.place)?,
+    };
     if let Some(path) = &arguments.html {
         let written = whole::write(path, html::page(&report).as_bytes());
         written.or_failed("ReportNotWritten", format!("write {}", path.display()))?;

@@ -68,8 +68,7 @@ pub(super) fn timeline(out: &mut String, timeline: &Timeline) {
     line!(out, "  {:18} {:>9.3}", "created", timeline.created);
     for phase in phases {
         let took = phase.to - phase.from;
-        let column =
-            |at: f64| ((at - timeline.created) / whole * BAR).round().clamp(0.0, BAR) as usize;
+        let column = |at: f64| ((at - timeline.created) / whole * BAR).round().clamp(0.0, BAR) as usize;
         let (from, to) = (column(phase.from), column(phase.to));
         let bar = if to > from { "#".repeat(to - from) } else { "|".to_owned() };
         line!(out, "  {:18} {:>9.3}  {took:>9.3}  {}{bar}", phase.name, phase.to, " ".repeat(from));
@@ -251,7 +250,7 @@ pub(super) fn log(out: &mut String, tail: &str) {
 }
 
 /// Text of any length behind a first prefix, further lines indented by as much.
-fn wrapped(out: &mut String, prefix: &str, text: &str) {
+pub(super) fn wrapped(out: &mut String, prefix: &str, text: &str) {
     let indent = " ".repeat(prefix.chars().count());
     let width = COLUMNS - indent.len();
     let mut line = prefix.to_owned();
@@ -277,7 +276,7 @@ fn wrapped(out: &mut String, prefix: &str, text: &str) {
 }
 
 /// At most this many characters, the last three dots where something is missing.
-fn cut(text: &str, length: usize) -> String {
+pub(super) fn cut(text: &str, length: usize) -> String {
     if text.chars().count() <= length {
         return text.to_owned();
     }

@@ -169,8 +169,10 @@ fn the_page_is_written_and_the_report_read() {
     assert_eq!(read(&file).unwrap(), example());
     let html = folder.path().join("page.html");
     let mut out = Vec::new();
-    print(&args::Report { file, html: Some(html.clone()), output: args::ReportOutput::Json }, &mut out)
-        .unwrap();
+    let what = file.to_str().unwrap().to_owned();
+    let place = args::Place::default();
+    let arguments = args::Report { what, place, html: Some(html.clone()), output: args::ReportOutput::Json };
+    print(&arguments, &mut out).unwrap();
     assert_eq!(serde_json::from_slice::<Report>(&out).unwrap(), example(), "the JSON alone");
     assert!(fs::read_to_string(html).unwrap().starts_with("<!DOCTYPE html>"));
 }
@@ -179,7 +181,9 @@ fn the_page_is_written_and_the_report_read() {
 fn what_is_no_report_is_wrong_input() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.json");
-    let arguments = args::Report { file: path.clone(), html: None, output: args::ReportOutput::Json };
+    let what = path.to_str().unwrap().to_owned();
+    let place = args::Place::default();
+    let arguments = args::Report { what, place, html: None, output: args::ReportOutput::Json };
     let told = |expected: &str| {
         let failure = command(&arguments).unwrap_err();
         assert_eq!(failure.exit_code(), 2);

@@ -200,7 +200,7 @@ pub(super) fn hosts_named(hosts: &[&str], all: usize) -> String {
 }
 
 /// `0-3, 7`
-pub(super) fn ranks(ranks: &[u32]) -> String {
+pub(crate) fn ranks(ranks: &[u32]) -> String {
     let mut text = String::new();
     let mut rest = ranks;
     while let Some(first) = rest.first() {
@@ -223,7 +223,7 @@ pub(super) fn ranks(ranks: &[u32]) -> String {
 }
 
 /// `64.0 MiB`
-pub(super) fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1024 {
         return format!("{bytes} B");
