@@ -16,7 +16,7 @@
 
 mod apply;
 mod choice;
-mod knowledge;
+pub(crate) mod knowledge;
 mod making;
 mod observed;
 mod plan;

@@ -1,0 +1,263 @@
+//! What is done in which state? And what does a measurement look like to those who are asked?
+
+use std::{sync::Arc, time::Duration};
+
+use gridcast_control::StepFailure;
+use gridcast_core::report::Network;
+use gridcast_crds::{NetworkMap, NetworkMapSpec};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use proptest::prelude::*;
+
+use super::{
+    measuring::Found,
+    observed::{Host, HostPod, Hosts, Measurement, Observed},
+    plan::{Plan, plan},
+};
+use crate::broadcast::knowledge::Trouble;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+fn host(name: &str, uid: &str, created: i64) -> Host {
+    let pod = HostPod { uid: uid.into(), address: "10.0.0.1".into(), created: Some(at(created)) };
+    Host { name: name.into(), node: format!("node-of-{name}"), pod: Some(pod) }
+}
+
+fn found(names: &[&str]) -> Found {
+    let hosts = names.iter().map(|&name| name.to_owned()).collect();
+    Found::Pairs(Box::new(Network { hosts, timestamps: "kernel".into(), ..Network::default() }))
+}
+
+/// A map of two pods, made at second 100, about which nothing is known.
+fn observed() -> Observed {
+    let mut object = NetworkMap::new("ring", NetworkMapSpec::default());
+    object.metadata.generation = Some(1);
+    object.metadata.creation_timestamp = Some(Time(at(100)));
+    Observed {
+        object: Arc::new(object),
+        hosts: Hosts::Known(vec![host("a", "u1", 99), host("b", "u2", 99)]),
+        busy: false,
+        last: Measurement::default(),
+        running: false,
+    }
+}
+
+impl Observed {
+    /// As after this plan was applied and its measurement has ended so at second `end`.
+    fn after(mut self, plan: &Plan, end: i64, result: Result<Found, StepFailure>) -> Self {
+        self = self.published(plan);
+        let order = plan.order.as_ref().expect("a measurement was ordered");
+        let before = order.first.clone();
+        self.last = match result {
+            Ok(found) => Measurement { found: Some((at(end), found)), trouble: None, ..before },
+            Err(failure) => Measurement {
+                trouble: Some(Trouble::after(before.trouble.as_ref(), failure, at(end))),
+                ..before
+            },
+        };
+        self
+    }
+
+    fn published(mut self, plan: &Plan) -> Self {
+        if let Some(status) = &plan.status {
+            Arc::make_mut(&mut self.object).status = Some(status.clone());
+        }
+        self
+    }
+
+    fn ready(&self) -> (String, String) {
+        let ready = &self.object.status.as_ref().expect("a status").conditions[0];
+        (ready.status.clone(), ready.reason.clone())
+    }
+}
+
+fn settled() -> Observed {
+    let observed = observed();
+    let first = plan(&observed, at(101));
+    let observed = observed.after(&first, 102, Ok(found(&["a", "b"])));
+    let second = plan(&observed, at(102));
+    observed.published(&second)
+}
+
+#[test]
+fn a_short_measurement_is_one_write() {
+    let observed = observed();
+    let first = plan(&observed, at(101));
+    assert!(first.order.is_some() && first.status.is_none());
+    let observed = observed.after(&first, 102, Ok(found(&["a", "b"])));
+    let second = plan(&observed, at(102));
+    assert!(second.order.is_none() && second.again.is_none());
+    let observed = observed.published(&second);
+    assert_eq!(observed.ready(), ("True".into(), "Measured".into()));
+    assert_eq!(plan(&observed, at(103)), Plan::default(), "settled");
+    assert_eq!(plan(&observed, at(1_000_000)), Plan::default(), "settled for good");
+}
+
+#[test]
+fn a_long_measurement_is_told_of() {
+    let mut observed = observed();
+    let first = plan(&observed, at(101));
+    observed.last = first.order.unwrap().first;
+    observed.running = true;
+    assert!(plan(&observed, at(102)).status.is_none());
+    assert_eq!(plan(&observed, at(102)).again, Some(Duration::from_secs(2)));
+    let told = plan(&observed, at(104));
+    assert_eq!(observed.published(&told).ready(), ("False".into(), "Measuring".into()));
+}
+
+#[test]
+fn another_process_believes_the_status_unless_the_pods_are_others() {
+    let mut observed = settled();
+    observed.last = Measurement::default();
+    assert_eq!(plan(&observed, at(200)), Plan::default());
+
+    let mut renamed = observed.clone();
+    renamed.hosts = Hosts::Known(vec![host("a", "u1", 99), host("c", "u3", 99)]);
+    assert!(plan(&renamed, at(200)).order.is_some());
+
+    let mut replaced = observed.clone();
+    replaced.hosts = Hosts::Known(vec![host("a", "u1", 99), host("b", "u4", 150)]);
+    let plan_ = plan(&replaced, at(200));
+    assert!(plan_.order.is_some());
+    assert_eq!(
+        replaced.published(&plan_).ready(),
+        ("False".into(), "Measuring".into()),
+        "what is published is about others"
+    );
+}
+
+#[test]
+fn the_same_process_measures_anew_for_another_spec_label_or_pod() {
+    type Change = fn(&mut Observed);
+    let changes: [(&str, Change); 3] = [
+        ("generation", |o| Arc::make_mut(&mut o.object).metadata.generation = Some(2)),
+        ("incarnation", |o| {
+            Arc::make_mut(&mut o.object).metadata.labels =
+                Some([("gridcast.io/incarnation".into(), "2".into())].into());
+        }),
+        ("pod", |o| o.hosts = Hosts::Known(vec![host("a", "u1", 99), host("b", "u5", 99)])),
+    ];
+    for (what, change) in changes {
+        let mut observed = settled();
+        change(&mut observed);
+        assert!(plan(&observed, at(200)).order.is_some(), "{what}");
+    }
+}
+
+#[test]
+fn a_running_program_is_not_disturbed() {
+    let mut observed = observed();
+    observed.busy = true;
+    let waits = plan(&observed, at(101));
+    assert!(waits.order.is_none() && waits.again.is_some());
+    assert_eq!(observed.clone().published(&waits).ready(), ("False".into(), "ProgramRuns".into()));
+
+    let mut periodic = settled();
+    Arc::make_mut(&mut periodic.object).spec.interval_seconds = Some(60);
+    periodic.busy = true;
+    let later = plan(&periodic, at(200));
+    assert!(later.order.is_none() && later.status.is_none() && later.again.is_some());
+    periodic.busy = false;
+    assert!(plan(&periodic, at(200)).order.is_some());
+    assert_eq!(plan(&periodic, at(112)).again, Some(Duration::from_secs(50)));
+}
+
+#[test]
+fn while_it_is_measured_again_what_is_known_stays() {
+    let mut observed = settled();
+    Arc::make_mut(&mut observed.object).spec.interval_seconds = Some(60);
+    let again = plan(&observed, at(162));
+    assert!(again.status.is_none());
+    observed.last = again.order.unwrap().first;
+    observed.running = true;
+    assert!(plan(&observed, at(162)).status.is_none() && plan(&observed, at(170)).status.is_none());
+}
+
+#[test]
+fn a_failure_is_told_once_and_tried_again_with_patience() {
+    let mut observed = observed();
+    let mut now = 101;
+    let mut waits = Vec::new();
+    let mut writes = 0;
+    for _ in 0..4 {
+        let ordered = plan(&observed, at(now));
+        writes += u32::from(ordered.status.is_some());
+        observed = observed.after(
+            &ordered,
+            now,
+            Err(StepFailure::new("ProbeFailed", "a: measuring bandwidth to b: no")),
+        );
+        let wait = plan(&observed, at(now));
+        writes += u32::from(wait.status.is_some());
+        assert!(wait.order.is_none());
+        observed = observed.published(&wait);
+        let seconds = wait.again.unwrap().as_secs();
+        waits.push(seconds);
+        now += i64::try_from(seconds).unwrap();
+    }
+    assert_eq!(waits, [1, 2, 4, 8]);
+    assert_eq!(writes, 1);
+    assert_eq!(observed.ready(), ("False".into(), "ProbeFailed".into()));
+    let ordered = plan(&observed, at(now));
+    let observed = observed.after(&ordered, now, Ok(found(&["a", "b"])));
+    let good = plan(&observed, at(now));
+    assert_eq!(observed.published(&good).ready(), ("True".into(), "Measured".into()));
+}
+
+#[test]
+fn who_is_waited_for_is_told_at_once_and_pods_in_passing() {
+    let waiting =
+        |reason: &str, message: &str| Hosts::Waiting { reason: reason.into(), message: message.into() };
+    let mut observed = observed();
+    observed.hosts = waiting("WaitingForPods", "2 of 2");
+    let told = plan(&observed, at(100));
+    observed = observed.published(&told);
+    observed.hosts = waiting("WaitingForPods", "1 of 2");
+    let passing = plan(&observed, at(101));
+    assert_eq!((passing.status, passing.again), (None, Some(Duration::from_secs(9))));
+    observed.hosts = waiting("AgentMissing", "node w1 has no agent that answers");
+    let told = plan(&observed, at(102));
+    assert_eq!(observed.clone().published(&told).ready(), ("False".into(), "AgentMissing".into()));
+
+    let mut measured = settled();
+    measured.hosts = waiting("WaitingForPods", "1 of 2");
+    assert_eq!(plan(&measured, at(200)), Plan::default(), "what was measured stays true");
+}
+
+proptest! {
+    /// Whatever happens, what is published is published once: the plan for an object whose plan was applied writes nothing.
+    #[test]
+    fn a_plan_that_was_applied_is_not_written_again(
+        names in proptest::collection::vec("[a-c]", 0..3), uid in 0_u8..3, busy in any::<bool>(), running in any::<bool>(),
+        interval in proptest::option::of(60_i32..100), known in 0_u8..4, published in any::<bool>(), second in 100_i64..400,
+    ) {
+        let mut observed = if published { settled() } else { observed() };
+        let hosts: Vec<Host> = names.iter().map(|name| host(name, &format!("{name}{uid}"), 99)).collect();
+        observed.hosts = if known == 3 {
+            Hosts::Waiting { reason: "WaitingForPods".into(), message: "one".into() }
+        } else {
+            Hosts::Known(hosts.clone())
+        };
+        observed.busy = busy;
+        observed.running = running && !observed.last.key.is_empty();
+        Arc::make_mut(&mut observed.object).spec.interval_seconds = interval;
+        if known == 1 {
+            observed.last = Measurement {
+                key: observed.key(&hosts), began: at(100), trouble: None,
+                found: Some((at(150), found(&names.iter().map(String::as_str).collect::<Vec<_>>()))),
+            };
+        }
+        if known == 2 {
+            let failure = StepFailure::new("ProbeFailed", "x");
+            let trouble = Some(Trouble { failure, count: 1, at: at(150) });
+            observed.last = Measurement { key: observed.key(&hosts), began: at(100), found: None, trouble };
+        }
+        let first = plan(&observed, at(second));
+        let again = plan(&observed.published(&first), at(second));
+        prop_assert_eq!(again.status, None);
+        // Nothing waits for nothing: it measures, looks again, or is told by a change.
+        if let Some(wait) = first.again { prop_assert!(!wait.is_zero()); }
+    }
+}
