@@ -4,7 +4,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod exec;
+mod fetch;
+mod gate;
 mod init;
+mod install;
+mod launch;
 mod mpirun;
 mod ranks;
 mod remote;

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use gridcast_proto::v1::ExecStart;
 use gridcast_proto::v1::exec_request::Request;
+use gridcast_proto::v1::launch_event::Event;
+use gridcast_proto::v1::{ExecStart, LaunchRequest, StopLaunchRequest};
 
 use crate::support::{Call, Cluster, PROGRAM, alive, eventually, outcome, text, zombies_of};
 
@@ -144,6 +145,34 @@ async fn a_launch_through_the_first_node_has_the_same_environment_everywhere() {
     assert_eq!(lines, expected);
     assert_eq!(placement(&cluster, 3, "l-5").await, BTreeMap::from([(0, 1), (1, 2), (2, 3)]));
     eventually("nothing uncollected stays", || (1..=3).all(|node| zombies_of(cluster.pid(node)) == 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_launch_of_the_starter_s_own_ends_everywhere_when_it_is_stopped() {
+    let cluster = cluster(3);
+    let script = "echo rank $OMPI_COMM_WORLD_RANK; exec sleep 1000";
+    let mut start = launch(&cluster, 3, "", &["sh", "-c", script]);
+    start.argv.insert(1, "--tag-output".to_owned());
+    let tag_hosts = ["h1", "h2", "h3"].map(str::to_owned).to_vec();
+    let request =
+        LaunchRequest { id: "l-7".into(), start: Some(start), tag_hosts, ..LaunchRequest::default() };
+    let mut events = cluster.client(1).await.launch(request).await.unwrap().into_inner();
+    let mut output = String::new();
+    while !(1..=3).all(|host| output.contains(&format!("h{host}: rank {}\n", host - 1))) {
+        if let Some(Event::Output(said)) = events.message().await.unwrap().unwrap().event {
+            output += &text(&said.data);
+        }
+    }
+    drop(events);
+    let mut pids = Vec::new();
+    for node in 1..=3 {
+        pids.extend(cluster.ranks(node, "l-7").await.iter().map(|rank| rank.pid));
+    }
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(pids.len() == 3 && pids.iter().all(|pid| alive(*pid)), "it goes on without its caller");
+    let stop = StopLaunchRequest { id: "l-7".into(), grace_millis: 30_000 };
+    assert!(cluster.client(1).await.stop_launch(stop).await.unwrap().into_inner().was_running);
+    eventually("every rank ends", || !pids.iter().any(|pid| alive(*pid)));
 }
 
 #[tokio::test(flavor = "multi_thread")]

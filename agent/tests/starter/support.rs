@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use gridcast_agent::tls::Identity;
 use gridcast_proto::v1::exec_reply::Reply;
 use gridcast_proto::v1::exec_request::Request;
+use gridcast_proto::v1::relay_client::RelayClient;
 use gridcast_proto::v1::starter_client::StarterClient;
 use gridcast_proto::v1::{ExecReply, ExecRequest, ExecStart, ObservedRank, RanksRequest};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
@@ -40,8 +41,19 @@ impl Authority {
     /// Writes a key directory made out to `name`.
     pub(crate) fn keys(&self, directory: &Path, name: &str) {
         let key = KeyPair::generate().unwrap();
+        self.issue(directory, name, &key);
+    }
+
+    /// The keys of a cluster in Kubernetes: one certificate for all members, and the domain that completes their names.
+    pub(crate) fn member_keys(&self, directory: &Path, domain: &str) {
+        let key = KeyPair::generate().unwrap();
+        self.issue(directory, &format!("*.{domain}"), &key);
+        std::fs::write(directory.join("domain"), domain).unwrap();
+    }
+
+    fn issue(&self, directory: &Path, name: &str, key: &KeyPair) {
         let parameters = CertificateParams::new(vec![name.to_owned()]).unwrap();
-        let certificate = parameters.signed_by(&key, &self.issuer).unwrap();
+        let certificate = parameters.signed_by(key, &self.issuer).unwrap();
         std::fs::create_dir_all(directory).unwrap();
         std::fs::write(directory.join("ca.pem"), &self.pem).unwrap();
         std::fs::write(directory.join("cert.pem"), certificate.pem()).unwrap();
@@ -100,6 +112,7 @@ impl Cluster {
         }
         cluster.authority.keys(&cluster.path("controller"), "controller");
         std::fs::write(cluster.hosts(), hosts).unwrap();
+        std::fs::write(cluster.machinefile(), "").unwrap();
         cluster
     }
 
@@ -113,6 +126,15 @@ impl Cluster {
 
     pub(crate) fn hosts(&self) -> PathBuf {
         self.path("hosts")
+    }
+
+    pub(crate) fn machinefile(&self) -> PathBuf {
+        self.path("machinefile")
+    }
+
+    /// The lines that Configure left untouched and those that it wrote.
+    pub(crate) fn hosts_text(&self) -> String {
+        std::fs::read_to_string(self.hosts()).unwrap()
     }
 
     pub(crate) fn socket(&self, index: u8) -> PathBuf {
@@ -162,6 +184,7 @@ impl Cluster {
     pub(crate) fn settings(&self, command: &mut Command, index: u8) {
         command.env("GRIDCAST_KEYS", self.keys(index)).env("GRIDCAST_HOSTS", self.hosts());
         command.env("GRIDCAST_STARTER_PORT", self.port.to_string());
+        command.env("GRIDCAST_MACHINEFILE", self.machinefile());
     }
 
     /// `gridcast-starter exec …`, as called on h1.
@@ -177,6 +200,13 @@ impl Cluster {
         let identity = Identity::load(&self.path("controller")).unwrap();
         let endpoint = identity.endpoint_at(&format!("h{index}"), self.address(index)).unwrap();
         StarterClient::new(endpoint.connect().await.unwrap())
+    }
+
+    /// The same for the relay that a starter serves.
+    pub(crate) async fn relay(&self, index: u8) -> RelayClient<Channel> {
+        let identity = Identity::load(&self.path("controller")).unwrap();
+        let endpoint = identity.endpoint_at(&format!("h{index}"), self.address(index)).unwrap();
+        RelayClient::new(endpoint.connect().await.unwrap())
     }
 
     pub(crate) async fn ranks(&self, index: u8, launch: &str) -> Vec<ObservedRank> {
