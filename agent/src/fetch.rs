@@ -91,6 +91,10 @@ pub enum FetchError {
     Status { url: String, status: StatusCode },
     #[error("{url}: {why}")]
     Redirect { url: String, why: String },
+    #[error(
+        "{url}: its certificate is not trusted ({why}); mount its authority's certificate and set SSL_CERT_FILE"
+    )]
+    Certificate { url: String, why: String },
     #[error("{url} changed while it was read ({what}); start again when nobody writes to it")]
     Changed { url: String, what: String },
     #[error("{url}: {why}; given up after {attempts} attempts with {received} bytes")]
@@ -124,7 +128,9 @@ impl FetchError {
         match self {
             Self::Url(_) | Self::NoName(_) | Self::Name(_) | Self::Authorization => "InvalidRequest",
             Self::Client(_) => "ClientUnusable",
-            Self::Status { .. } | Self::Redirect { .. } | Self::GaveUp { .. } => "SourceUnreadable",
+            Self::Status { .. } | Self::Redirect { .. } | Self::Certificate { .. } | Self::GaveUp { .. } => {
+                "SourceUnreadable"
+            }
             Self::Changed { .. } => "SourceChanged",
             Self::Disk { source, .. } if source.kind() == io::ErrorKind::StorageFull => "DiskFull",
             Self::Disk { .. } => "TargetUnusable",
@@ -144,7 +150,7 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> ExitCode {
     let outcome = match Fetch::new(&options, authorization.as_deref()) {
         Ok(mut fetch) => {
             let outcome = tokio::select! {
-                outcome = fetch.to_end() => outcome,
+                outcome = fetch.run() => outcome,
                 () = stop => {
                     Err(FetchError::Stopped { url: shown(&fetch.url), received: fetch.received })
                 }
@@ -218,7 +224,7 @@ impl Fetch {
         Ok(Self { client, url, part, path, file, pin, received: 0, told })
     }
 
-    async fn to_end(&mut self) -> Result<(), FetchError> {
+    async fn run(&mut self) -> Result<(), FetchError> {
         let began = Instant::now();
         self.download().await?;
         // The volume ends with the pod: there is no crash that would find the file unwritten.
@@ -279,7 +285,12 @@ impl Fetch {
                 let why = chain(&Anonymous(&error));
                 return Err(FetchError::Redirect { url: shown(&self.url), why });
             }
-            Err(error) => return Ok(Attempt::Broken(chain(&Anonymous(&error)), None)),
+            Err(error) => {
+                return match client::distrust(&error) {
+                    Some(why) => Err(FetchError::Certificate { url: shown(&self.url), why }),
+                    None => Ok(Attempt::Broken(chain(&Anonymous(&error)), None)),
+                };
+            }
         };
         let status = response.status();
         match status.as_u16() {

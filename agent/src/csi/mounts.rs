@@ -44,8 +44,8 @@ pub(super) enum MountError {
         /// Where datasets are.
         data: PathBuf,
     },
-    /// It is not there, or cannot be looked at.
-    #[error("the dataset at {path} cannot be read: mount the agent's data directory into gridcast-csi too")]
+    /// It is not there, is no directory, or cannot be looked at.
+    #[error("{path} cannot be mounted as a dataset{}", hint(source))]
     Dataset {
         /// Of the dataset, or the data directory.
         path: PathBuf,
@@ -93,6 +93,15 @@ pub(super) enum MountError {
     /// The kernel's table of mounts cannot be read.
     #[error("cannot read the table of mounts")]
     Table(#[source] io::Error),
+}
+
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound => {
+            " (gridcast-csi needs the agent's data directory mounted at the same path)"
+        }
+        _ => "",
+    }
 }
 
 impl MountError {

@@ -79,6 +79,23 @@ fn redirect(attempt: Attempt<'_>) -> Action {
     attempt.follow()
 }
 
+/// Why the server's certificate was refused, if that is what stopped the request: trying again does not help then.
+pub(super) fn distrust(error: &reqwest::Error) -> Option<String> {
+    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if let Some(rustls::Error::InvalidCertificate(why)) = error.downcast_ref() {
+            return Some(why.to_string());
+        }
+        // An io::Error hides what it wraps from the chain of causes.
+        let wrapped = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        cause = match wrapped {
+            Some(inner) => Some(inner),
+            None => error.source(),
+        };
+    }
+    None
+}
+
 /// How long the server wants to be left alone. It may also say a date; then the usual pauses do.
 pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?;
@@ -115,7 +132,9 @@ impl fmt::Display for Anonymous<'_> {
 
 impl Error for Anonymous<'_> {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.0.source()
+        let cause = self.0.source()?;
+        // Of a connection the client says the same again before it comes to the point.
+        if self.0.is_connect() { cause.source().or(Some(cause)) } else { Some(cause) }
     }
 }
 
