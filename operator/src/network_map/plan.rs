@@ -96,7 +96,7 @@ pub(crate) fn plan(observed: &Observed, now: Timestamp) -> Plan {
             plan.again = Some(BUSY_CHECK);
             let message =
                 "the program runs, and measuring would disturb it; it is measured when that has ended";
-            if !is_current(observed) && plan.status.is_none() {
+            if !is_current(observed) && last.is_none_or(|last| last.trouble.is_none()) {
                 tell(observed, ("ProgramRuns", message), now, &mut plan);
             }
         }
