@@ -213,7 +213,7 @@ pub async fn publish_status<K: Watched>(
             K::shelf(&context.stores).written(written);
             Ok(true)
         }
-        Err(error) if matches!(error.code(), Some(404 | 409)) => Ok(false),
+        Err(error) if error.code() == Some(404) => Ok(false),
         Err(error) => Err(error),
     }
 }

@@ -2,14 +2,17 @@
 //!
 //! Enough of the real semantics to drive `kube::runtime::Controller`: list and watch with resource versions, optimistic
 //! locking, generation, the status subresource, finalizers, owner-reference garbage collection, merge, JSON and
-//! (approximate: lists are atomic, ownership never conflicts) server-side-apply patches, and RBAC.
+//! (approximate: lists are atomic, ownership never conflicts) server-side-apply patches, token reviews, and RBAC.
 
 mod state;
 
 use std::{
     collections::BTreeMap,
     convert::Infallible,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use bytes::Bytes;
@@ -25,7 +28,7 @@ use tokio::sync::watch;
 /// How long every request takes.
 const LATENCY: std::time::Duration = std::time::Duration::from_millis(20);
 
-use state::{Failure, Key, Route, State, check_version, isolate};
+use state::{Failure, Key, Route, Rules, State, check_version, isolate};
 
 type ResponseBody = UnsyncBoxBody<Bytes, Infallible>;
 
@@ -55,9 +58,31 @@ impl FakeApi {
         )
     }
 
-    /// Answers 403 to whatever `rules` do not grant.
-    pub(crate) fn enforce(&self, rules: Vec<PolicyRule>) {
-        self.lock().rules = Some(rules);
+    /// A client whose requests end here while `cut` is false, and nowhere while it is true.
+    pub(crate) fn client_behind(&self, cut: Arc<AtomicBool>) -> kube::Client {
+        let this = self.clone();
+        kube::Client::new(
+            tower::service_fn(move |request| {
+                let (this, cut) = (this.clone(), cut.clone());
+                async move {
+                    if cut.load(Ordering::Relaxed) {
+                        std::future::pending::<()>().await;
+                    }
+                    Ok::<_, Infallible>(this.handle(request).await)
+                }
+            }),
+            "default",
+        )
+    }
+
+    /// Answers 403 to whatever `cluster` does not grant anywhere and `own` does not grant in `namespace`.
+    pub(crate) fn enforce(&self, cluster: Vec<PolicyRule>, namespace: &str, own: Vec<PolicyRule>) {
+        self.lock().rules = Some(Rules { cluster, namespace: namespace.to_owned(), own });
+    }
+
+    /// Answers so to reviews of `token`; unknown ones are not authenticated.
+    pub(crate) fn accept_token(&self, token: &str, status: Value) {
+        self.lock().tokens.insert(token.to_owned(), status);
     }
 
     /// Answers `code` to the next `count` writes.
@@ -88,6 +113,24 @@ impl FakeApi {
         let version = state.version;
         drop(state);
         self.changed.send_replace(version);
+    }
+
+    /// Takes all finalizers from an object, as their owners would.
+    pub(crate) fn release(&self, collection: &str, namespace: &str, name: &str) {
+        let key: Key = (collection.to_owned(), namespace.to_owned(), name.to_owned());
+        let mut state = self.lock();
+        let mut object = state.get(&key).expect("it is there").clone();
+        object["metadata"]["finalizers"] = json!([]);
+        state.write(&key, object);
+        let version = state.version;
+        drop(state);
+        self.changed.send_replace(version);
+    }
+
+    /// All objects of a collection.
+    pub(crate) fn objects(&self, collection: &str) -> Vec<Value> {
+        let state = self.lock();
+        state.objects.iter().filter(|(key, _)| key.0 == collection).map(|(_, object)| object.clone()).collect()
     }
 
     /// The permissions exercised so far, as `group/resource verb`.
@@ -159,6 +202,9 @@ impl FakeApi {
         match (method, &route.name) {
             (&Method::GET, None) => Ok(state.list(route, query)),
             (&Method::GET, Some(_)) => state.get(&route.key()).cloned(),
+            (&Method::POST, None) if route.collection == "authentication.k8s.io/v1/tokenreviews" => {
+                Ok(state.review(&body()?))
+            }
             (&Method::POST, None) => {
                 let mut object = body()?;
                 let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();

@@ -32,9 +32,36 @@ pub(super) struct State {
     /// The next writes answer so: the code, and how many more.
     pub(super) refuse: Option<(StatusCode, usize)>,
     /// What callers may do; everything, if absent.
-    pub(super) rules: Option<Vec<PolicyRule>>,
+    pub(super) rules: Option<Rules>,
+    /// Status of a review, by token.
+    pub(super) tokens: BTreeMap<String, Value>,
     /// What callers did: `group/resource verb`.
     pub(super) used: BTreeSet<String>,
+}
+
+/// A ClusterRole, and a Role in one namespace.
+#[derive(Debug)]
+pub(super) struct Rules {
+    pub(super) cluster: Vec<PolicyRule>,
+    pub(super) namespace: String,
+    pub(super) own: Vec<PolicyRule>,
+}
+
+impl Rules {
+    fn grant(&self, group: &str, resource: &str, verb: &str, route: &Route) -> bool {
+        let has = |list: Option<&Vec<String>>, item: &str| list.is_some_and(|l| l.iter().any(|i| i == item));
+        let named = |rule: &PolicyRule| match &rule.resource_names {
+            Some(names) => route.name.as_ref().is_some_and(|name| names.contains(name)),
+            None => true,
+        };
+        let grants = |rule: &PolicyRule| {
+            has(rule.api_groups.as_ref(), group)
+                && has(rule.resources.as_ref(), resource)
+                && has(Some(&rule.verbs), verb)
+                && named(rule)
+        };
+        self.cluster.iter().any(grants) || (route.namespace == self.namespace && self.own.iter().any(grants))
+    }
 }
 
 #[derive(Debug)]
@@ -108,20 +135,20 @@ impl State {
             None => plural.to_owned(),
         };
         self.used.insert(format!("{group}/{resource} {verb}"));
-        let has = |list: Option<&Vec<String>>, item: &str| {
-            list.is_some_and(|l| l.iter().any(|i| i == item || i == "*"))
-        };
-        let granted = self.rules.as_ref().is_none_or(|rules| {
-            rules.iter().any(|rule| {
-                has(rule.api_groups.as_ref(), group)
-                    && has(rule.resources.as_ref(), &resource)
-                    && has(Some(&rule.verbs), verb)
-            })
-        });
+        let granted = self.rules.as_ref().is_none_or(|rules| rules.grant(group, &resource, verb, route));
         if granted {
             return Ok(());
         }
         Err(Failure(StatusCode::FORBIDDEN, "Forbidden", format!("cannot {verb} {resource}.{group}")))
+    }
+
+    /// Answers a TokenReview.
+    pub(super) fn review(&self, review: &Value) -> Value {
+        let token = review["spec"]["token"].as_str().unwrap_or_default();
+        let status = self.tokens.get(token).cloned();
+        let mut answer = review.clone();
+        answer["status"] = status.unwrap_or_else(|| json!({"authenticated": false, "error": "unknown token"}));
+        answer
     }
 
     pub(super) fn get(&self, key: &Key) -> Result<&Value, Failure> {
@@ -208,6 +235,12 @@ impl State {
         let key = route.key();
         let bad = |e: String| Failure(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", e);
         let existing = self.objects.get(&key).cloned();
+        let uid = patch["metadata"]["uid"].as_str();
+        if let (Some(existing), Some(uid)) = (&existing, uid)
+            && existing["metadata"]["uid"] != uid
+        {
+            return Err(Failure(StatusCode::CONFLICT, "Conflict", "another UID".into()));
+        }
         // Server-side apply makes an object, but never one that has only a status.
         if existing.is_none() && route.subresource.is_some() {
             return Err(Failure(StatusCode::NOT_FOUND, "NotFound", key.2));

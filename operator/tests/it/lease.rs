@@ -1,0 +1,116 @@
+//! Replicas that want to lead.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use gridcast_operator::lease::Candidate;
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::fakeapi::FakeApi;
+
+fn with_lease() -> FakeApi {
+    let fake = FakeApi::default();
+    let lease = json!({"metadata": {"name": "gridcast-operator", "namespace": "own"}});
+    fake.put_value("coordination.k8s.io/v1/leases", lease);
+    fake
+}
+
+fn replica(fake: &FakeApi, name: &str) -> (Candidate, Arc<AtomicBool>) {
+    let cut = Arc::new(AtomicBool::new(false));
+    let client = fake.client_behind(cut.clone());
+    (Candidate::new(client, "own", name.to_owned(), || Timestamp::UNIX_EPOCH), cut)
+}
+
+async fn holder(fake: &FakeApi) -> Option<String> {
+    let leases: Api<Lease> = Api::namespaced(fake.client(), "own");
+    leases.get("gridcast-operator").await.unwrap().spec.unwrap_or_default().holder_identity
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_leads_while_it_renews_and_the_next_after_it_let_go() {
+    let fake = with_lease();
+    let ((mut a, _), (mut b, _)) = (replica(&fake, "a"), replica(&fake, "b"));
+    a.win().await;
+    let waiting = tokio::spawn(async move {
+        b.win().await;
+        b
+    });
+    let kept = tokio::time::timeout(Duration::from_mins(10), a.keep()).await;
+    assert!(kept.is_err() && !waiting.is_finished(), "a leads for ten minutes: {kept:?}");
+    assert_eq!(holder(&fake).await.as_deref(), Some("a"));
+
+    a.release().await;
+    let released = Instant::now();
+    let b = waiting.await.unwrap();
+    assert!(released.elapsed() < Duration::from_secs(3), "{:?}", released.elapsed());
+    assert_eq!(holder(&fake).await.as_deref(), Some("b"));
+
+    // A replica that let go long ago does not take it from its successor.
+    a.release().await;
+    assert_eq!(holder(&fake).await.as_deref(), Some("b"));
+    drop(b);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_is_cut_off_gives_up_before_another_leads() {
+    let fake = with_lease();
+    let ((mut a, cut), (mut b, _)) = (replica(&fake, "a"), replica(&fake, "b"));
+    a.win().await;
+    let a = tokio::spawn(async move {
+        let lost = a.keep().await;
+        (lost.to_string(), Instant::now())
+    });
+    let b = tokio::spawn(async move {
+        b.win().await;
+        Instant::now()
+    });
+    for _ in 0..100 {
+        tokio::time::sleep(Duration::from_millis(970)).await;
+    }
+    cut.store(true, Ordering::Relaxed);
+    let at = Instant::now();
+    let (lost, ended) = a.await.unwrap();
+    let led = b.await.unwrap();
+    assert!(lost.contains("could not renew it"), "{lost}");
+    assert!(ended < led, "a ended {:?}, b led {:?} after the cut", ended - at, led - at);
+    assert!(led - at < Duration::from_secs(20), "{:?}", led - at);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_racers_one_wins() {
+    let fake = with_lease();
+    let winners: Vec<_> = (0..8)
+        .map(|index| {
+            let (mut candidate, _) = replica(&fake, &format!("r{index}"));
+            tokio::spawn(async move { candidate.win().await })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(winners.iter().filter(|winner| winner.is_finished()).count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restarted_replica_leads_at_once_and_a_lease_that_is_gone_is_lost() {
+    let fake = with_lease();
+    let (mut first, _) = replica(&fake, "a");
+    first.win().await;
+    drop(first);
+    let (mut again, _) = replica(&fake, "a");
+    let begin = Instant::now();
+    again.win().await;
+    assert!(begin.elapsed() < Duration::from_secs(1));
+
+    let leases: Api<Lease> = Api::namespaced(fake.client(), "own");
+    leases.delete("gridcast-operator", &kube::api::DeleteParams::default()).await.unwrap();
+    let lost = again.keep().await.to_string();
+    assert!(lost.contains("it was deleted"), "{lost}");
+}
