@@ -118,7 +118,7 @@ pub(crate) async fn volumes(
                 }
             }
             Err(error) => {
-                tracing::debug!(namespace, uid, error = chain(&error), "cannot read a pod's events")
+                tracing::debug!(namespace, uid, error = chain(&error), "cannot read a pod's events");
             }
         }
         tokio::time::sleep(EVENTS_EVERY).await;

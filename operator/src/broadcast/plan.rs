@@ -84,7 +84,7 @@ pub(crate) fn plan(observed: &Observed, now: Timestamp) -> Plan {
         return release::plan(observed, now);
     }
     if let Some((reason, message)) = refusal(observed) {
-        return refuse(observed, reason, message, now);
+        return refuse(observed, reason, &message, now);
     }
     let census = Census::of(observed);
     let mut plan = Plan::default();
@@ -128,7 +128,7 @@ fn refusal(observed: &Observed) -> Option<(&'static str, String)> {
     Some(("PathTaken", message))
 }
 
-fn refuse(observed: &Observed, reason: &str, message: String, now: Timestamp) -> Plan {
+fn refuse(observed: &Observed, reason: &str, message: &str, now: Timestamp) -> Plan {
     let mut plan = Plan { stop: observed.running, ..Plan::default() };
     if !observed.pods.is_empty() {
         plan.source = SourceStep::Remove;
@@ -138,7 +138,7 @@ fn refuse(observed: &Observed, reason: &str, message: String, now: Timestamp) ->
         plan.look_again(PATH_CHECK);
     }
     let mut status = publish::base(observed);
-    status.conditions = publish::conditions(observed, Standing::Stalled, (reason, &message), now);
+    status.conditions = publish::conditions(observed, Standing::Stalled, (reason, message), now);
     if final_word {
         let shown = status.completion_time.take();
         status.completion_time = shown.or_else(|| Some(publish::time(now)));

@@ -192,7 +192,8 @@ fn progress(observed: &Observed, census: &Census) -> String {
 fn staged(observed: &Observed, census: &Census) -> String {
     let nodes = count(census.there.len() as u64, "node");
     let status = observed.object.status.as_ref();
-    let published = status.and_then(|status| Some((status.size_bytes?.unsigned_abs(), status.files?.unsigned_abs())));
+    let published =
+        status.and_then(|status| Some((status.size_bytes?.unsigned_abs(), status.files?.unsigned_abs())));
     let facts = observed.knowledge.dataset.as_ref().map(|facts| (facts.size_bytes, facts.files));
     match facts.or(published) {
         Some((bytes, files)) => format!("{} in {} on {nodes}, verified", size(bytes), count(files, "file")),

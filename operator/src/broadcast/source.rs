@@ -199,7 +199,7 @@ fn end<'a>(
     let told = terminated.message.as_deref().map(str::trim).filter(|told| !told.is_empty());
     let detail = told.map_or_else(
         || format!("container {} ended with exit code {}", container.name, terminated.exit_code),
-        |told| told.to_owned(),
+        ToOwned::to_owned,
     );
     let reason = if container.name == "fetch" { "FetchFailed" } else { "SourcePodFailed" };
     (StepFailure::new(reason, format!("source pod {name}: {detail}")), at)
@@ -269,6 +269,7 @@ mod tests {
 
     use super::*;
 
+    #[allow(clippy::needless_pass_by_value, reason = "literals are passed")]
     fn view(status: Value) -> PodView {
         let pod = json!({
             "metadata": {"name": "ics-source-3"}, "spec": {"containers": []}, "status": status,

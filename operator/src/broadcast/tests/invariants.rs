@@ -13,6 +13,7 @@ use super::super::{
 };
 use super::fixture::{BORN, at, failure, from_map, from_node, names, observed, pod, running_pod};
 
+#[allow(clippy::struct_excessive_bools, reason = "each is drawn")]
 #[derive(Clone, Debug)]
 struct World {
     map: bool,

@@ -9,7 +9,7 @@ use gridcast_crds::{
 
 use super::super::{
     choice::SourceAt,
-    knowledge::{Measured, Trouble},
+    knowledge::{Campaign, Knowledge, Measured, Trouble},
     observed::Making,
     plan::{Finalizer, Plan, SourceStep, plan},
     source::{Origin, PodState},
@@ -292,7 +292,7 @@ fn trouble_at_the_source_is_told_and_tried_again() {
 fn another_process_asks_and_writes_nothing() {
     for source in [from_node(), from_map()] {
         let mut restarted = settled(source);
-        restarted.knowledge = super::super::knowledge::Knowledge::default();
+        restarted.knowledge = Knowledge::default();
         let (first, after) = restarted.round(BORN + 500);
         assert_eq!((&first.status, &first.source), (&None, &SourceStep::Keep));
         let attempt = first.attempt.unwrap();
@@ -303,7 +303,7 @@ fn another_process_asks_and_writes_nothing() {
         for copy in all.knowledge.copies.values_mut() {
             copy.arrival = None;
         }
-        all.knowledge.campaign = Default::default();
+        all.knowledge.campaign = Campaign::default();
         let (end, _) = all.round(BORN + 501);
         assert_eq!(end, Plan::default());
         // One that lost it is brought it again.
@@ -473,7 +473,7 @@ fn deletion_waits_for_pods_and_agents_and_not_for_what_is_gone_for_good() {
 #[test]
 fn a_process_that_does_not_know_the_copies_asks_everybody() {
     let mut dying = settled(from_node()).deleted();
-    dying.knowledge = Default::default();
+    dying.knowledge = Knowledge::default();
     dying.whole = false;
     dying.everybody = names(&["a", "c", "x"]);
     let dying = dying.agent("b", missing("node b has no agent that answers"));
