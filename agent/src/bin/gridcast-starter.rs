@@ -75,7 +75,6 @@ enum Command {
 fn main() -> ExitCode {
     let code = called_as_remote_shell().map_or_else(|| run(Arguments::parse().command), run_exec);
     // Not by return: the thread that reads standard input may never come back.
-    let _ = std::io::stdout().flush();
     std::process::exit(code.into());
 }
 
@@ -130,7 +129,12 @@ fn run_serve(options: serve::Options) -> u8 {
 fn run_exec(arguments: Vec<OsString>) -> u8 {
     let arguments: Result<Vec<String>, OsString> = arguments.into_iter().map(OsString::into_string).collect();
     match arguments {
-        Ok(arguments) => with_runtime(async move { remote::run(&arguments).await }),
+        Ok(arguments) => {
+            let code = with_runtime(async move { remote::run(&arguments).await });
+            // Here and not at the end of every command: a starter's output may be one that nobody takes.
+            let _ = std::io::stdout().flush();
+            code
+        }
         Err(argument) => {
             let argument = argument.display();
             eprintln!("gridcast-starter exec: `{argument}` is not UTF-8: rename the file that it names");

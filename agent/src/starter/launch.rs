@@ -263,6 +263,6 @@ fn check_id(id: &str) -> Result<(), LaunchError> {
     }
 }
 
-fn event(event: Event) -> Result<LaunchEvent, Status> {
-    Ok(LaunchEvent { event: Some(event) })
+fn event(event: Event) -> LaunchEvent {
+    LaunchEvent { event: Some(event) }
 }

@@ -41,6 +41,14 @@ async fn a_path_of_the_container_is_fetched() {
 }
 
 #[tokio::test]
+async fn a_member_may_fetch() {
+    let cluster = Cluster::members(1, 1);
+    let results = cluster.path("results");
+    std::fs::write(&results, "42").unwrap();
+    assert_eq!(fetch(&cluster, &results).await.unwrap(), b"42");
+}
+
+#[tokio::test]
 async fn it_reads_as_the_container_s_user_and_names_what_that_may_not_read() {
     let mut cluster = Cluster::empty(1);
     let results = cluster.path("results");

@@ -6,26 +6,10 @@ use std::time::{Duration, Instant};
 use gridcast_proto::v1::{CheckProblem, CheckReply, CheckRequest, ConfigureRequest, Host};
 use tonic::Code;
 
-use crate::support::{Authority, Cluster, PROGRAM, outcome};
-
-const DOMAIN: &str = "0f1e.members.gridcast.io";
+use crate::support::{Authority, Cluster, DOMAIN, PROGRAM, outcome};
 
 fn host(name: &str, address: &str) -> Host {
     Host { name: name.to_owned(), address: address.to_owned() }
-}
-
-/// Nodes h1, h2, … with the keys of a cluster in Kubernetes: all the same.
-fn members(size: u8, running: u8) -> Cluster {
-    let mut cluster = Cluster::empty(size);
-    cluster.authority.member_keys(&cluster.path("controller"), DOMAIN);
-    for index in 1..=size {
-        cluster.authority.member_keys(&cluster.keys(index), DOMAIN);
-    }
-    for index in 1..=running {
-        let mut command = cluster.serve(index, &[]);
-        cluster.start(index, &mut command);
-    }
-    cluster
 }
 
 async fn check(cluster: &Cluster, peers: Vec<Host>, program: &str) -> CheckReply {
@@ -47,7 +31,7 @@ fn told(problems: &[CheckProblem]) -> Vec<(&str, &str)> {
 
 #[tokio::test]
 async fn a_node_learns_its_fellows_and_says_who_it_is() {
-    let cluster = members(2, 1);
+    let cluster = Cluster::members(2, 1);
     let before = cluster.hosts_text();
     let hosts = vec![host("h1", "127.0.0.1"), host("h2", "127.0.0.2"), host("late-3", "10.9.8.7")];
     let machinefile = "h1 slots=1 max_slots=1\nlate-3 slots=2 max_slots=2\n".to_owned();
@@ -74,14 +58,14 @@ async fn a_node_learns_its_fellows_and_says_who_it_is() {
 
 #[tokio::test]
 async fn a_cluster_that_is_ready_has_no_problems() {
-    let cluster = members(3, 3);
+    let cluster = Cluster::members(3, 3);
     let peers = (1..=3).map(|index| host(&format!("h{index}"), &format!("127.0.0.{index}"))).collect();
     assert_eq!(check(&cluster, peers, "sh").await, CheckReply::default());
 }
 
 #[tokio::test]
 async fn each_problem_is_told_with_its_host() {
-    let mut cluster = members(6, 2);
+    let mut cluster = Cluster::members(6, 2);
     // h3: a foreign starter. h4: nothing listens. h5: another member's address. h6: named otherwise.
     Authority::new().keys(&cluster.keys(3), &format!("h3.{DOMAIN}"));
     let mut foreign = cluster.serve(3, &[]);
@@ -116,12 +100,12 @@ async fn each_problem_is_told_with_its_host() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_that_do_not_answer_cost_one_time_limit_and_twenty_lines() {
-    let cluster = members(1, 1);
+    let cluster = Cluster::members(1, 1);
     // A listener that nobody serves: connections are made, and nothing ever comes.
     let deaf = std::net::TcpListener::bind(("127.0.0.200", cluster.port)).unwrap();
     let names: Vec<_> = (0..300).map(|n| format!("deaf-{n}")).collect();
-    let lines: String = names.iter().map(|name| format!("127.0.0.200 {name}\n")).collect();
-    std::fs::write(cluster.hosts(), cluster.hosts_text() + &lines).unwrap();
+    let lines: Vec<_> = names.iter().map(|name| format!("127.0.0.200 {name}\n")).collect();
+    std::fs::write(cluster.hosts(), cluster.hosts_text() + &lines.concat()).unwrap();
     let peers = names.iter().map(|name| host(name, "127.0.0.200")).collect();
     let request =
         CheckRequest { peers, port: cluster.port.into(), program: String::new(), timeout_millis: 1000 };
@@ -135,7 +119,7 @@ async fn many_that_do_not_answer_cost_one_time_limit_and_twenty_lines() {
 
 #[tokio::test]
 async fn requests_that_make_no_sense_are_refused() {
-    let cluster = members(1, 1);
+    let cluster = Cluster::members(1, 1);
     let mut client = cluster.client(1).await;
     for (port, address, word) in
         [(0, "127.0.0.1", "port 0"), (70_000, "127.0.0.1", "70000"), (7412, "h1", "\"h1\"")]
@@ -150,7 +134,7 @@ async fn requests_that_make_no_sense_are_refused() {
 /// Which name a member's certificate is shown for is completed by the domain, in the remote shell too.
 #[test]
 fn members_with_one_certificate_start_commands_on_each_other() {
-    let cluster = members(2, 2);
+    let cluster = Cluster::members(2, 2);
     let (code, out, err) = outcome(&cluster.exec(&["h2", "echo $GRIDCAST_NODE"]).output().unwrap());
     assert_eq!((code, out.as_str()), (Some(0), "h2\n"), "{err}");
     let (code, out, err) =
@@ -165,7 +149,7 @@ fn members_with_one_certificate_start_commands_on_each_other() {
 /// All that `serve` is told may come from the environment.
 #[tokio::test]
 async fn a_starter_is_told_by_its_environment() {
-    let mut cluster = members(1, 0);
+    let mut cluster = Cluster::members(1, 0);
     let mut command = Command::new(PROGRAM);
     command.arg("serve").env_clear().env("PATH", "/usr/bin:/bin");
     command.env("GRIDCAST_NODE", "h1").env("GRIDCAST_LISTEN", cluster.address(1).to_string());

@@ -301,8 +301,8 @@ async fn it_ends_with_the_starter_and_its_last_lines_are_logged() {
     assert!(output.ends_with("\n20000\nbye"), "{output}");
     assert_eq!((ended.code, ended.signal), (6, 0), "the caller learns how it ended");
     assert_eq!(node.process.wait().unwrap().code(), Some(0));
-    let expected: String = (1..=20_000).map(|number| format!("{number}\n")).collect();
-    assert_eq!(std::fs::read_to_string(out).unwrap(), format!("up\n{expected}bye\n"));
+    let expected: Vec<_> = (1..=20_000).map(|number| format!("{number}\n")).collect();
+    assert_eq!(std::fs::read_to_string(out).unwrap(), format!("up\n{}bye\n", expected.concat()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -318,6 +318,10 @@ async fn a_log_that_nobody_takes_stops_the_program_but_not_the_starter() {
     assert!(cluster.ranks(1, "run-1").await.is_empty());
     assert!(stop(&cluster, "run-1", GRACE).await.unwrap());
     assert_eq!(heard.finish().await.1.signal, libc::SIGTERM);
+    // Nor does it keep the starter from ending, which takes the pod's patience otherwise.
+    let mut node = cluster.take(1);
+    kill(Pid::from_raw(node.process.id().cast_signed()), Signal::SIGTERM).unwrap();
+    eventually("the starter ends", || node.process.try_wait().unwrap().is_some());
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use gridcast_proto::v1::exec_request::Request;
 use gridcast_proto::v1::relay_client::RelayClient;
 use gridcast_proto::v1::starter_client::StarterClient;
 use gridcast_proto::v1::{ExecReply, ExecRequest, ExecStart, ObservedRank, RanksRequest};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -20,6 +20,8 @@ use tonic::Streaming;
 use tonic::transport::Channel;
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_gridcast-starter");
+/// What completes the names of [`Cluster::members`].
+pub(crate) const DOMAIN: &str = "0f1e.members.gridcast.io";
 /// Far more than anything here takes, for a machine that is shared.
 const PATIENCE: Duration = Duration::from_mins(1);
 
@@ -41,18 +43,19 @@ impl Authority {
     /// Writes a key directory made out to `name`.
     pub(crate) fn keys(&self, directory: &Path, name: &str) {
         let key = KeyPair::generate().unwrap();
-        self.issue(directory, name, &key);
+        self.issue(directory, CertificateParams::new(vec![name.to_owned()]).unwrap(), &key);
     }
 
     /// The keys of a cluster in Kubernetes: one certificate for all members, and the domain that completes their names.
     pub(crate) fn member_keys(&self, directory: &Path, domain: &str) {
         let key = KeyPair::generate().unwrap();
-        self.issue(directory, &format!("*.{domain}"), &key);
+        let mut parameters = CertificateParams::new(vec![format!("*.{domain}")]).unwrap();
+        parameters.distinguished_name.push(DnType::OrganizationName, "gridcast:member");
+        self.issue(directory, parameters, &key);
         std::fs::write(directory.join("domain"), domain).unwrap();
     }
 
-    fn issue(&self, directory: &Path, name: &str, key: &KeyPair) {
-        let parameters = CertificateParams::new(vec![name.to_owned()]).unwrap();
+    fn issue(&self, directory: &Path, parameters: CertificateParams, key: &KeyPair) {
         let certificate = parameters.signed_by(key, &self.issuer).unwrap();
         std::fs::create_dir_all(directory).unwrap();
         std::fs::write(directory.join("ca.pem"), &self.pem).unwrap();
@@ -91,6 +94,20 @@ impl Cluster {
     pub(crate) fn new(size: u8) -> Self {
         let mut cluster = Self::empty(size);
         for index in 1..=size {
+            let mut command = cluster.serve(index, &[]);
+            cluster.start(index, &mut command);
+        }
+        cluster
+    }
+
+    /// Nodes h1, h2, … with the keys of a cluster in Kubernetes, all the same; the first `running` run.
+    pub(crate) fn members(size: u8, running: u8) -> Self {
+        let mut cluster = Self::empty(size);
+        cluster.authority.member_keys(&cluster.path("controller"), DOMAIN);
+        for index in 1..=size {
+            cluster.authority.member_keys(&cluster.keys(index), DOMAIN);
+        }
+        for index in 1..=running {
             let mut command = cluster.serve(index, &[]);
             cluster.start(index, &mut command);
         }

@@ -130,10 +130,10 @@ impl Record {
     ) -> Result<(), mpsc::error::SendError<Result<LaunchEvent, Status>>> {
         let failed = self.text().failed.clone();
         if let Some(failed) = failed {
-            return events.send(event(Event::Failed(failed))).await;
+            return events.send(Ok(event(Event::Failed(failed)))).await;
         }
         let age_micros = micros(self.started);
-        events.send(event(Event::Started(LaunchStarted { pid: self.pid.into(), age_micros }))).await?;
+        events.send(Ok(event(Event::Started(LaunchStarted { pid: self.pid.into(), age_micros })))).await?;
         let mut progress = self.progress.subscribe();
         let mut seen = 0;
         loop {
@@ -145,9 +145,9 @@ impl Record {
             let (data, written) = self.since(seen);
             if !data.is_empty() {
                 seen = written;
-                room.send(event(Event::Output(LaunchOutput { data: data.into() })));
+                room.send(Ok(event(Event::Output(LaunchOutput { data: data.into() }))));
             } else if let Some((exit, at)) = end {
-                room.send(event(Event::Ended(self.ended_event(exit, at))));
+                room.send(Ok(event(Event::Ended(self.ended_event(exit, at)))));
                 return Ok(());
             } else {
                 drop(room);
