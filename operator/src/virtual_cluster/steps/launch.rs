@@ -110,7 +110,8 @@ async fn attached(first: &Remote, order: &Order, watched: &Watched<'_>) -> Resul
         })
         .await;
         let failure = match ended {
-            Err(failure) if failure.reason == "NodeLost" => failure,
+            // A program of before may still be on its way out, and a starter takes one at a time.
+            Err(failure) if matches!(failure.reason.as_str(), "NodeLost" | "StarterRefused") => failure,
             // A starter that does not know it any more is another one than before the break.
             Err(failure) if failure.reason == "LaunchUnknown" => {
                 return Err(broken.map_or(failure, |(_, lost)| lost));
@@ -236,7 +237,7 @@ async fn judged(remotes: &[Remote], order: &Order, followed: &Followed) -> (Laun
     let judgement = launch::judge(&order.program, &order.slots, launcher, &followed.ended, &ranks);
     let gone = || {
         let more = match lost.len() {
-            1 => String::new(),
+            0 | 1 => String::new(),
             count => format!(" and {} more", count - 1),
         };
         let first = lost.first()?;
