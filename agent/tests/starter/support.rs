@@ -43,7 +43,7 @@ impl Authority {
     /// Writes a key directory made out to `name`.
     pub(crate) fn keys(&self, directory: &Path, name: &str) {
         let key = KeyPair::generate().unwrap();
-        self.issue(directory, CertificateParams::new(vec![name.to_owned()]).unwrap(), &key);
+        self.issue(directory, &CertificateParams::new(vec![name.to_owned()]).unwrap(), &key);
     }
 
     /// The keys of a cluster in Kubernetes: one certificate for all members, and the domain that completes their names.
@@ -51,11 +51,11 @@ impl Authority {
         let key = KeyPair::generate().unwrap();
         let mut parameters = CertificateParams::new(vec![format!("*.{domain}")]).unwrap();
         parameters.distinguished_name.push(DnType::OrganizationName, "gridcast:member");
-        self.issue(directory, parameters, &key);
+        self.issue(directory, &parameters, &key);
         std::fs::write(directory.join("domain"), domain).unwrap();
     }
 
-    fn issue(&self, directory: &Path, parameters: CertificateParams, key: &KeyPair) {
+    fn issue(&self, directory: &Path, parameters: &CertificateParams, key: &KeyPair) {
         let certificate = parameters.signed_by(key, &self.issuer).unwrap();
         std::fs::create_dir_all(directory).unwrap();
         std::fs::write(directory.join("ca.pem"), &self.pem).unwrap();
