@@ -23,9 +23,10 @@
 //!   fails; kubelet starts no container before the publish has succeeded, and a `subPath` that is not in the dataset cannot be
 //!   made in it.
 //! - *It is read-only everywhere.* The mount has its flags before it reaches the shared tree; see [`mounts`].
-//! - *No orphans.* Whatever may have registered the volume at the agent, or mounted it, fails with a code that kubelet
-//!   takes as uncertain; for such a volume it calls unpublish when the pod goes, and after its own restart it does so
-//!   for everything it finds a record of. A mount for which kubelet has no record left is removed when the plugin starts.
+//! - *No orphans.* Where something may be left of a volume (a mount, or the agent's note of it) the call fails with a code
+//!   that kubelet takes as uncertain; for such a volume, too, it calls unpublish when the pod goes, and after its own
+//!   restart it does so for everything that it finds a record of. A mount for which kubelet has no record left is
+//!   removed when the plugin starts.
 //!
 //! There is no listener but the two Unix sockets, one thread, and no timer while nobody waits.
 

@@ -81,14 +81,17 @@ impl Node {
                 Ok(())
             }
             Err(error) => {
-                // What is left registered is dropped by the unpublish that follows in the end.
-                let _ = self.agent.drop_volume(id).await;
-                Err(self.failed(volume, &error))
+                let status = self.failed(volume, &error);
+                match self.agent.drop_volume(id).await {
+                    // Nothing is left of it.
+                    Ok(()) => Err(Status::internal(status.message())),
+                    Err(_) => Err(status),
+                }
             }
         }
     }
 
-    /// Aborted is uncertain for kubelet: it calls unpublish when the pod goes.
+    /// Aborted is uncertain for kubelet: it calls unpublish when the pod goes, for what is left of the volume.
     fn failed(&self, volume: &Volume, error: &MountError) -> Status {
         let Volume { id, namespace, broadcast, .. } = volume;
         let (reason, text) = (error.reason(), chain(error));

@@ -52,8 +52,9 @@ impl Agent {
 
     /// Waits until the volume's dataset is here and verified; where it is.
     ///
-    /// Every failure has a code that kubelet takes as uncertain, because the agent may have registered the volume: kubelet
-    /// then calls unpublish when the pod goes.
+    /// What the agent itself refuses it has not registered: that ends with a code that kubelet takes as final, so that a pod
+    /// which never had its volume can go without the plugin. If the agent did not answer it may have registered the volume; the
+    /// code is then one that kubelet takes as uncertain, and it calls unpublish when the pod goes.
     pub(super) async fn acquire(&self, volume: &Volume) -> Result<PathBuf, Status> {
         let Volume { id, target, namespace, pod: _, broadcast } = volume;
         let deadline = Instant::now() + self.wait;
@@ -85,21 +86,23 @@ impl Agent {
     fn refused(&self, volume: &Volume, status: &Status) -> Status {
         let Volume { namespace, broadcast, .. } = volume;
         let (node, why) = (&self.node, status.message());
-        if status.code() == Code::DeadlineExceeded {
-            return Status::deadline_exceeded(format!(
+        match status.code() {
+            Code::DeadlineExceeded => Status::failed_precondition(format!(
                 "Broadcast {namespace}/{broadcast} is not on node {node} after {} s: {why}. See `kubectl describe broadcast \
                  {broadcast} -n {namespace}`; the pod starts by itself once the data is verified here",
                 self.wait.as_secs()
-            ));
+            )),
+            code => {
+                let code = match code {
+                    // Uncertain for kubelet, which this is not.
+                    Code::ResourceExhausted | Code::Aborted => Code::FailedPrecondition,
+                    code => code,
+                };
+                let text =
+                    format!("Broadcast {namespace}/{broadcast} cannot be mounted on node {node}: {why}");
+                Status::new(code, text)
+            }
         }
-        let code = match status.code() {
-            code @ (Code::Cancelled | Code::Unavailable | Code::ResourceExhausted | Code::Aborted) => code,
-            _ => Code::Aborted,
-        };
-        Status::new(
-            code,
-            format!("Broadcast {namespace}/{broadcast} cannot be mounted on node {node}: {why}"),
-        )
     }
 
     fn away(&self, volume: &Volume, why: &str) -> Status {
