@@ -1,5 +1,6 @@
-//! `gridcast-agent`: one per node. Everything it does is asked for over gRPC with mutual TLS. `gridcast-agent fetch` runs
-//! before one that is a source, and brings it a file.
+//! `gridcast-agent`: one per node. Everything it does is asked for over gRPC with mutual TLS. With keys that somebody made
+//! for it, it is an agent of a local run, or of a pod that reads or writes a user's volume; `gridcast-agent node` is that of
+//! a Kubernetes node, `gridcast-agent fetch` runs before one that is a source, and brings it a file.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -7,8 +8,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use clap::{Args, Parser, Subcommand};
-use gridcast_agent::{Options, fetch, serve};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use gridcast_agent::{Options, fetch, node, serve};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -28,6 +29,28 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Fetch(fetch::Options),
+    Node(Box<NodeArguments>),
+}
+
+/// The agent of a Kubernetes node. It gets its certificate from the operator.
+#[derive(Args, Debug)]
+struct NodeArguments {
+    #[command(flatten)]
+    node: node::Options,
+    /// error, warn, info, debug or trace, or a filter like `info,gridcast_agent=debug`
+    #[arg(long, env = "GRIDCAST_LOG", default_value = "info", value_name = "LEVEL")]
+    log: EnvFilter,
+    /// How the log is written, to stderr
+    #[arg(long, env = "GRIDCAST_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
+    log_format: LogFormat,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LogFormat {
+    /// For people
+    Text,
+    /// One JSON object a line
+    Json,
 }
 
 /// The agent with keys that somebody has made for it.
@@ -61,6 +84,7 @@ fn main() -> anyhow::Result<ExitCode> {
         .map_err(|_| anyhow!("a crypto provider was installed before aws-lc-rs"))?;
     match (command, plain) {
         (Some(Command::Fetch(options)), _) => run_fetch(options),
+        (Some(Command::Node(arguments)), _) => run_node(*arguments).map(|()| ExitCode::SUCCESS),
         (None, Some(plain)) => run_plain(plain).map(|()| ExitCode::SUCCESS),
         // The parser asks for --name and the others by itself.
         (None, None) => Err(anyhow!("nothing to do: see --help")),
@@ -87,14 +111,30 @@ fn run_fetch(options: fetch::Options) -> anyhow::Result<ExitCode> {
 fn run_plain(plain: Plain) -> anyhow::Result<()> {
     let Plain { name, listen, keys, state, probe_port, log } = plain;
     tracing_subscriber::fmt().with_env_filter(log).with_writer(std::io::stderr).with_ansi(false).init();
+    let options = Options { name, listen, probe_port, keys, state };
+    run(async { serve(options, stop_signal()?).await })
+}
+
+fn run_node(arguments: NodeArguments) -> anyhow::Result<()> {
+    let NodeArguments { node, log, log_format } = arguments;
+    let subscriber =
+        tracing_subscriber::fmt().with_env_filter(log).with_writer(std::io::stderr).with_ansi(false);
+    match log_format {
+        LogFormat::Text => subscriber.init(),
+        LogFormat::Json => subscriber.json().init(),
+    }
+    tracing::info!(?node, "starting");
+    run(async { node::serve(node, stop_signal()?).await })
+}
+
+fn run(agent: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
         // Threads for files and probes go soon after their work; ten seconds is tokio's own choice.
         .thread_keep_alive(Duration::from_secs(1))
         .enable_all()
         .build()?;
-    let outcome = runtime
-        .block_on(async { serve(Options { name, listen, probe_port, keys, state }, stop_signal()?).await });
+    let outcome = runtime.block_on(agent);
     // Threads that still copy or probe end with the process.
     runtime.shutdown_background();
     outcome

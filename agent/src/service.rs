@@ -65,12 +65,13 @@ pub async fn serve(options: Options, stop: impl Future<Output = ()>) -> anyhow::
         probes: SocketAddr::new(listen.ip(), probe_port),
         journal: state,
     });
-    let node = Node::open(name.clone(), identity.clone(), space, None).await?;
+    let (stopping, _) = watch::channel(false);
+    let node = Node::open(name.clone(), identity.clone(), space, None, stopping).await?;
     let broadcast = broadcast::Service::new(name, identity);
     let mut services = RoutesBuilder::default();
     node.add_to(&mut services);
     services.add_service(broadcast.broadcasts()).add_service(broadcast.relay());
-    node.serve(listen, services, None, stop).await
+    node.serve(listen, services, None, || (), stop).await
 }
 
 /// What this agent has done, for metrics.
@@ -115,19 +116,19 @@ impl std::ops::Deref for Where {
 }
 
 impl Node {
-    /// Opens the probe ports and the journal of `space`, the agent's own.
+    /// Opens the probe ports and the journal of `space`, the agent's own. `stopping` becomes true when it is told to stop.
     pub(crate) async fn open(
         name: String,
         identity: Identity,
         space: Space,
         pods: Option<Pods>,
+        stopping: watch::Sender<bool>,
     ) -> anyhow::Result<Self> {
         let held = space.held().await.map_err(|status| anyhow::anyhow!(status.message().to_owned()))?;
         if held > 0 {
             tracing::info!(settings = held, "settings of an earlier agent are still applied");
         }
         space.listen().await?;
-        let (stopping, _) = watch::channel(false);
         let meters = Arc::default();
         Ok(Self(Arc::new(Shared { name, identity, space, pods, meters, stopping })))
     }
@@ -147,12 +148,13 @@ impl Node {
     }
 
     /// Serves `services` at `address` until `stop` is ready, then lets running calls end for a moment. `refused` is told of
-    /// clients whose handshake failed.
+    /// clients whose handshake failed, `ready` is called when all listens.
     pub(crate) async fn serve(
         &self,
         address: SocketAddr,
         services: RoutesBuilder,
         refused: Option<Arc<Notify>>,
+        ready: impl FnOnce(),
         stop: impl Future<Output = ()>,
     ) -> anyhow::Result<()> {
         let identity = self.0.identity.clone();
@@ -166,6 +168,7 @@ impl Node {
             .add_routes(services.routes());
         let probes = self.0.space.listen().await?;
         tracing::info!(name = self.0.name, listen = %address, %probes, "ready");
+        ready();
         let mut told = self.stopping();
         let serving = router.serve_with_incoming_shutdown(incoming, async move {
             let _ = told.wait_for(|stopping| *stopping).await;

@@ -175,6 +175,13 @@ impl Identity {
         self.keys().acceptor(&self.0.origin)
     }
 
+    #[cfg(test)]
+    pub(crate) fn client(
+        &self,
+    ) -> Result<Arc<rustls::ClientConfig>, Box<dyn std::error::Error + Send + Sync>> {
+        self.keys().client()
+    }
+
     /// Whose certificate this is; none where it cannot be read.
     pub(crate) fn subject(&self) -> Option<Subject> {
         let keys = self.keys();
@@ -256,6 +263,16 @@ impl Keys {
             ServerConfig::builder().with_client_cert_verifier(clients).with_single_cert(chain, key)?;
         config.alpn_protocols = vec![b"h2".to_vec()];
         Ok(TlsAcceptor::from(Arc::new(config)))
+    }
+
+    #[cfg(test)]
+    fn client(&self) -> Result<Arc<rustls::ClientConfig>, Box<dyn std::error::Error + Send + Sync>> {
+        let chain = CertificateDer::pem_slice_iter(&self.certificate).collect::<Result<Vec<_>, _>>()?;
+        let key = PrivateKeyDer::from_pem_slice(&self.key)?;
+        let mut authority = RootCertStore::empty();
+        authority.add(CertificateDer::from_pem_slice(&self.authority)?)?;
+        let builder = rustls::ClientConfig::builder().with_root_certificates(authority);
+        Ok(Arc::new(builder.with_client_auth_cert(chain, key)?))
     }
 
     fn read_subject(&self) -> Option<Subject> {

@@ -153,7 +153,6 @@ impl Arrival for Admitted {
                 digest: arrived.digest.clone(),
                 size_bytes: arrived.size_bytes,
                 files: arrived.files,
-                boot: registry.boot.clone(),
                 synced: false,
             });
             registry.save(&record).map_err(|error| failure(&error))?;

@@ -27,6 +27,7 @@ use tonic::{Code, Status};
 
 use crate::broadcast::with_reason;
 
+pub(crate) use arrival::Door;
 pub(crate) use registry::{Census, Registry};
 pub(crate) use service::{DatasetsService, MountsService};
 
@@ -52,7 +53,9 @@ pub(crate) enum DatasetError {
         known: String,
     },
     /// Another dataset has it.
-    #[error("path {path} belongs to Broadcast {holder} already, or lies inside its data: choose another path")]
+    #[error(
+        "path {path} belongs to Broadcast {holder} already, or lies inside its data: choose another path"
+    )]
     PathTaken {
         /// The path, with its namespace.
         path: String,

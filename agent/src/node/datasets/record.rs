@@ -28,6 +28,8 @@ pub(super) struct Record {
     pub(super) begun: bool,
     pub(super) verified: Option<Verified>,
     pub(super) mounts: Vec<Mount>,
+    /// The machine's boot that mounts, and what was not synced, are of.
+    pub(super) boot: String,
     pub(super) end: End,
 }
 
@@ -39,9 +41,7 @@ pub(super) struct Verified {
     pub(super) digest: String,
     pub(super) size_bytes: u64,
     pub(super) files: u64,
-    /// When it was verified. It may have been lost with the machine's memory since…
-    pub(super) boot: String,
-    /// …unless it was written to the disk.
+    /// It was written to the disk. Until then it goes with the machine's memory.
     pub(super) synced: bool,
 }
 
@@ -142,6 +142,7 @@ mod tests {
             begun: true,
             verified: None,
             mounts: vec![Mount { volume: "csi-1".into(), pod: "pod-1".into() }],
+            boot: "boot".into(),
             end: End::Wanted,
         }
     }

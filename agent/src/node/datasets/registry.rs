@@ -7,6 +7,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use gridcast_core::failure::chain;
 use gridcast_proto::v1::{DatasetRecord, PrepareReply, PrepareRequest, ReleaseReply};
 use tokio::sync::watch;
 
@@ -121,34 +122,24 @@ impl Registry {
             state.datasets.insert(record.uid.clone(), Dataset::new(record));
         }
         drop(state);
-        registry.look_again()?;
+        registry.look_again();
         Ok(Arc::new(registry))
     }
 
     /// Announces a dataset.
     pub(crate) fn prepare(&self, request: PrepareRequest) -> Result<PrepareReply, DatasetError> {
-        let fresh = new_record(request)?;
+        let fresh = Record { boot: self.boot.clone(), ..new_record(request)? };
         let mut state = self.lock();
-        if let Some(dataset) = state.datasets.get_mut(&fresh.uid) {
-            let known = dataset.record.clone();
-            if (&known.namespace, &known.name, &known.path) != (&fresh.namespace, &fresh.name, &fresh.path) {
-                let known = format!("{} at {}", dataset.name(), known.path.display());
-                return Err(DatasetError::Changed { uid: fresh.uid, known });
+        loop {
+            if let Some(dataset) = state.datasets.get_mut(&fresh.uid) {
+                return self.prepare_again(dataset, fresh);
             }
-            dataset.record.source = fresh.source;
-            dataset.record.end = End::Wanted;
-            self.forget_what_vanished(dataset);
-            if dataset.record != known {
-                self.save(&dataset.record)?;
-                self.changed.send_replace(());
-            }
-            return Ok(self.prepared(&dataset.record));
-        }
-        let called = |dataset: &&Dataset| dataset.is_called(&fresh.namespace, &fresh.name);
-        while let Some(old) = state.datasets.values().find(called) {
+            let called = |dataset: &&Dataset| dataset.is_called(&fresh.namespace, &fresh.name);
+            let Some(old) = state.datasets.values().find(called) else { break };
             if !old.record.mounts.is_empty() {
                 return Err(DatasetError::InUse { name: old.name(), pods: old.pods() });
             }
+            // Others may go on meanwhile.
             let uid = old.record.uid.clone();
             state = self.finish(state, &uid, End::Remove)?;
         }
@@ -166,6 +157,22 @@ impl Registry {
         state.datasets.insert(fresh.uid.clone(), Dataset::new(fresh));
         self.changed.send_replace(());
         Ok(reply)
+    }
+
+    fn prepare_again(&self, dataset: &mut Dataset, fresh: Record) -> Result<PrepareReply, DatasetError> {
+        let known = &dataset.record;
+        if (&known.namespace, &known.name, &known.path) != (&fresh.namespace, &fresh.name, &fresh.path) {
+            let known = format!("{} at {}", dataset.name(), known.path.display());
+            return Err(DatasetError::Changed { uid: fresh.uid, known });
+        }
+        self.forget_what_vanished(dataset);
+        let record = Record { source: fresh.source, end: End::Wanted, ..dataset.record.clone() };
+        if dataset.record != record {
+            self.save(&record)?;
+            dataset.record = record;
+            self.changed.send_replace(());
+        }
+        Ok(self.prepared(&dataset.record))
     }
 
     fn prepared(&self, record: &Record) -> PrepareReply {
@@ -194,7 +201,7 @@ impl Registry {
         dataset.record.end = end;
         self.save(&dataset.record)?;
         if dataset.record.mounts.is_empty() {
-            self.finish(state, uid, end)?;
+            drop(self.finish(state, uid, end)?);
             self.changed.send_replace(());
             return Ok(done);
         }
@@ -355,40 +362,46 @@ impl Registry {
     }
 
     /// Compares records with what is there, at the start.
-    fn look_again(&self) -> Result<(), DatasetError> {
-        let mut state = self.lock();
-        let uids: Vec<String> = state.datasets.keys().cloned().collect();
+    fn look_again(&self) {
+        let uids: Vec<String> = self.lock().datasets.keys().cloned().collect();
         for uid in uids {
-            let number = next(&mut state);
-            let Some(dataset) = state.datasets.get_mut(&uid) else { continue };
-            let before = dataset.record.clone();
-            let rebooted = before.verified.as_ref().is_some_and(|verified| verified.boot != self.boot);
-            if rebooted && !before.verified.as_ref().is_some_and(|verified| verified.synced) {
+            if let Err(error) = self.look_again_at(&uid) {
+                // One that is stuck must not keep all others away.
+                tracing::error!(dataset = uid, error = chain(&error), "a dataset could not be looked after");
+            }
+        }
+    }
+
+    fn look_again_at(&self, uid: &str) -> Result<(), DatasetError> {
+        let mut state = self.lock();
+        let number = next(&mut state);
+        let Some(dataset) = state.datasets.get_mut(uid) else { return Ok(()) };
+        let mut record = dataset.record.clone();
+        if record.boot != self.boot {
+            // No mount outlives the kernel.
+            record.mounts.clear();
+            record.boot.clone_from(&self.boot);
+            if record.verified.as_ref().is_some_and(|verified| !verified.synced) {
                 tracing::warn!(
                     dataset = uid,
                     "the node was restarted before the dataset was safe on its disk"
                 );
-                dataset.record.verified = None;
+                record.verified = None;
             }
-            self.forget_what_vanished(dataset);
-            if let Some(verified) = dataset.record.verified.as_mut().filter(|_| rebooted) {
-                // No mount outlives the kernel.
-                dataset.record.mounts.clear();
-                verified.boot.clone_from(&self.boot);
-            }
-            if dataset.record != before {
-                self.save(&dataset.record)?;
-            }
-            if dataset.record.verified.is_none()
-                && let Some(discarded) = self.discard(&dataset.record, number)?
-            {
-                remove(&discarded);
-            }
-            let record = &dataset.record;
-            if matches!(record.end, End::Keep | End::Remove) && record.mounts.is_empty() {
-                let end = record.end;
-                state = self.finish(state, &uid, end)?;
-            }
+        }
+        if dataset.record != record {
+            self.save(&record)?;
+            dataset.record = record;
+        }
+        self.forget_what_vanished(dataset);
+        if dataset.record.verified.is_none()
+            && let Some(discarded) = self.discard(&dataset.record, number)?
+        {
+            remove(&discarded);
+        }
+        let end = dataset.record.end;
+        if matches!(end, End::Keep | End::Remove) && dataset.record.mounts.is_empty() {
+            drop(self.finish(state, uid, end)?);
         }
         Ok(())
     }
@@ -461,6 +474,7 @@ fn new_record(request: PrepareRequest) -> Result<Record, DatasetError> {
         begun: false,
         verified: None,
         mounts: Vec::new(),
+        boot: String::new(),
         end: End::Wanted,
     })
 }

@@ -11,15 +11,15 @@ use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use thiserror::Error;
 use tokio::sync::Mutex;
 use tonic::{Code, Status};
 
-use self::find::{Found, find, look_at, namespace_path};
 pub(crate) use self::find::is_uid;
+use self::find::{Found, find, look_at, namespace_path};
 use crate::broadcast::with_reason;
 use crate::namespace::Namespace;
 use crate::space::{Place, Space};
@@ -166,7 +166,7 @@ impl Pods {
         let space = Arc::new(self.enter(uid, &process)?);
         held.insert(uid.to_owned(), Held { process, space: space.clone() });
         if !std::mem::replace(sweeping, true) {
-            tokio::spawn(self.0.clone().sweep());
+            tokio::spawn(sweep(Arc::downgrade(&self.0)));
         }
         Ok(space)
     }
@@ -212,6 +212,17 @@ impl Pods {
     }
 }
 
+/// Runs as long as there is any pod.
+async fn sweep(pods: Weak<Shared>) {
+    loop {
+        tokio::time::sleep(SWEEP_INTERVAL).await;
+        match pods.upgrade() {
+            Some(pods) if pods.sweep().await => {}
+            _ => return,
+        }
+    }
+}
+
 impl Shared {
     fn process(&self, uid: &str, known: Option<&Found>) -> io::Result<Option<Found>> {
         if let Some(known) = known {
@@ -223,31 +234,25 @@ impl Shared {
         find(&self.proc, uid)
     }
 
-    /// Lets go of pods that have gone; ends when there are none left.
-    async fn sweep(self: Arc<Self>) {
-        loop {
-            tokio::time::sleep(SWEEP_INTERVAL).await;
-            let mut table = self.held.lock().await;
-            let Table { pods: held, sweeping } = &mut *table;
-            let known: Vec<_> = held.iter().map(|(uid, held)| (uid.clone(), held.process.clone())).collect();
-            let this = self.clone();
-            let look = move || {
-                let gone = |(uid, process): &(String, Found)| {
-                    // Whatever cannot be told is kept.
-                    matches!(this.process(uid, Some(process)), Ok(None))
-                };
-                known.into_iter().filter(gone).collect::<Vec<_>>()
-            };
-            for (uid, _) in tokio::task::spawn_blocking(look).await.unwrap_or_default() {
-                if let Some(gone) = held.remove(&uid) {
-                    self.clone().release(&uid, gone).await;
-                }
-            }
-            if held.is_empty() {
-                *sweeping = false;
-                return;
+    /// Lets go of pods that have gone. False when there are none left.
+    async fn sweep(self: &Arc<Self>) -> bool {
+        let mut table = self.held.lock().await;
+        let Table { pods: held, sweeping } = &mut *table;
+        let known: Vec<_> = held.iter().map(|(uid, held)| (uid.clone(), held.process.clone())).collect();
+        let this = self.clone();
+        let look = move || {
+            // Whatever cannot be told is kept.
+            let gone =
+                |(uid, process): &(String, Found)| matches!(this.process(uid, Some(process)), Ok(None));
+            known.into_iter().filter(gone).collect::<Vec<_>>()
+        };
+        for (uid, _) in tokio::task::spawn_blocking(look).await.unwrap_or_default() {
+            if let Some(gone) = held.remove(&uid) {
+                self.clone().release(&uid, gone).await;
             }
         }
+        *sweeping = !held.is_empty();
+        *sweeping
     }
 
     /// Off the runtime's workers: the reflector's thread is waited for.
