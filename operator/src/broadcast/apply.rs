@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use gridcast_control::{Remote, StepFailure};
+use gridcast_control::{AGENT_PORT, Remote, StepFailure};
 use gridcast_crds::{Broadcast, broadcast::Retain, conditions::READY};
 use gridcast_proto::v1::Peer;
 use k8s_openapi::api::core::v1::Secret;
@@ -140,7 +140,8 @@ fn find(context: &Context, object: &Broadcast, at: SourceAt) -> Result<Source, S
                     format!("the source pod's address {address:?} is no IP address"),
                 )
             })?;
-            let port = context.settings.agent_port;
+            // The pod's own, whatever port nodes' agents listen at.
+            let port = AGENT_PORT;
             let channel = context
                 .authority
                 .source_channel(&uid, SocketAddr::new(ip, port))

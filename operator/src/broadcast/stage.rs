@@ -104,7 +104,7 @@ async fn release(work: &Work, knowledge: &mut Knowledge) {
             }
             Err(status) => {
                 if let Some(copy) = knowledge.copies.get_mut(&remote.name) {
-                    let failure = remote.failed("ReleaseFailed", "releasing the dataset", &status);
+                    let failure = remote.failed(&reason(&status, "ReleaseFailed"), "releasing the dataset", &status);
                     copy.held.clear();
                     copy.trouble = Some(Trouble::after(copy.trouble.as_ref(), failure, now));
                 }
@@ -155,12 +155,18 @@ async fn prepare(work: &Work, knowledge: &mut Knowledge) -> Option<Target> {
                 }
             }
             Err(status) => {
-                let failure = remote.failed("PrepareFailed", "preparing for the dataset", &status);
+                let failure = remote.failed(&reason(&status, "PrepareFailed"), "preparing for the dataset", &status);
                 copy.trouble = Some(Trouble::after(copy.trouble.as_ref(), failure, (work.now)()));
             }
         }
     }
     target
+}
+
+/// The agent's own word for a failure, where it gives one.
+pub(crate) fn reason(status: &Status, otherwise: &str) -> String {
+    let told = status.metadata().get("gridcast-reason").and_then(|reason| reason.to_str().ok());
+    told.unwrap_or(otherwise).to_owned()
 }
 
 /// The nodes of one transfer, and the directory that they publish.

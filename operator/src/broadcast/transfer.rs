@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::{
     knowledge::{Arrival, Facts, Knowledge, Measured, Trouble, since},
     routes::{self, Routes, Site},
-    stage::{Source, Target, Work, answer_soon},
+    stage::{Source, Target, Work, answer_soon, reason},
 };
 use crate::{auxiliary_pod::ORIGIN, operations::Reporter};
 
@@ -70,8 +70,7 @@ async fn open(source: &Source) -> Result<Opened, StepFailure> {
         async move { broadcasts.inspect(request).await }
     });
     reply.await.map_err(|status| {
-        let reason = status.metadata().get("gridcast-reason").and_then(|reason| reason.to_str().ok());
-        source.remote.failed(reason.unwrap_or("SourceUnreadable"), "looking at the dataset", &status)
+        source.remote.failed(&reason(&status, "SourceUnreadable"), "looking at the dataset", &status)
     })
 }
 
