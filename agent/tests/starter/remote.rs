@@ -236,3 +236,15 @@ fn many_at_once() {
         assert_eq!((output.status.code(), text(&output.stdout)), (Some(n.cast_signed()), format!("{n}\n")));
     }
 }
+
+/// For launchers that take one program without arguments as their remote shell.
+#[test]
+fn by_its_other_name_it_is_the_remote_shell() {
+    let cluster = Cluster::new(1);
+    let shell = cluster.path("gridcast-ssh");
+    std::os::unix::fs::symlink(PROGRAM, &shell).unwrap();
+    let mut command = Command::new(shell);
+    command.args(["-x", "h1", "\"echo\"", "it is", "$GRIDCAST_NODE"]).stdin(Stdio::null());
+    cluster.settings(&mut command, 1);
+    assert_eq!(run(&mut command), (Some(0), "it is h1\n".into(), String::new()));
+}
