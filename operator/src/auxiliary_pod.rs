@@ -22,6 +22,8 @@ use k8s_openapi::{
     },
 };
 
+use crate::context::Settings;
+
 /// Where the pod has the data: the volume's root, the keys of the ConfigMap or Secret, or the file that was fetched.
 pub const ORIGIN: &str = "/gridcast/origin";
 /// Where it has its keys.
@@ -44,6 +46,16 @@ pub struct AgentImage {
     pub pull_policy: Option<String>,
     /// Names of Secrets in the object's namespace.
     pub pull_secrets: Vec<String>,
+}
+
+impl From<&Settings> for AgentImage {
+    fn from(settings: &Settings) -> Self {
+        Self {
+            image: settings.agent_image.clone(),
+            pull_policy: settings.image_pull_policy.clone(),
+            pull_secrets: settings.image_pull_secrets.clone(),
+        }
+    }
 }
 
 /// What the pod is for.
@@ -326,4 +338,68 @@ pub(crate) fn mount(name: &str, path: &str, read_only: bool) -> VolumeMount {
 /// An absent list rather than an empty one: the API server leaves out empty ones, and what we sent should be what is there.
 pub(crate) fn some<T>(list: Vec<T>) -> Option<Vec<T>> {
     (!list.is_empty()).then_some(list)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(mount: Mount) -> Pod {
+        let pod = AuxiliaryPod {
+            name: "ics-source-0".into(),
+            namespace: "lab".into(),
+            owner: OwnerReference {
+                api_version: "gridcast.io/v1alpha1".into(),
+                kind: "Broadcast".into(),
+                name: "ics".into(),
+                uid: "6f1e".into(),
+                ..OwnerReference::default()
+            },
+            role: Role::Source,
+            labels: pairs(&[("gridcast.io/broadcast-uid", "6f1e")]),
+            peer_name: "6f1e".into(),
+            keys_secret: "ics-keys".into(),
+            mount,
+            security_context: None,
+            node_selector: None,
+            tolerations: Vec::new(),
+        };
+        pod.pod(&AgentImage {
+            image: "registry.example/agent:1".into(),
+            pull_policy: Some("IfNotPresent".into()),
+            pull_secrets: vec!["registry".into()],
+        })
+    }
+
+    #[test]
+    fn a_claim_is_read_by_who_may_read_it() {
+        insta::assert_yaml_snapshot!(pod(Mount::Claim { claim: "ics".into(), read_only: true }));
+    }
+
+    #[test]
+    fn a_url_is_fetched_first_and_its_dollars_are_kept() {
+        insta::assert_yaml_snapshot!(pod(Mount::Fetch {
+            url: "https://data.example/ics?token=$(HOME)&a=$b".into(),
+            authorization: Some("data-server".into()),
+        }));
+    }
+
+    #[test]
+    fn the_keys_of_a_config_map_are_files_not_links() {
+        for mount in [Mount::ConfigMap { name: "namelist".into() }, Mount::Secret { name: "namelist".into() }]
+        {
+            let spec = pod(mount).spec.unwrap();
+            let origin = &spec.containers[0].volume_mounts.as_ref().unwrap()[0];
+            assert_eq!((origin.mount_path.as_str(), origin.sub_path.as_deref()), (ORIGIN, Some("..data")));
+            assert_eq!(origin.read_only, Some(true));
+            assert_eq!(spec.security_context.unwrap().run_as_non_root, Some(true));
+        }
+    }
+
+    #[test]
+    fn results_are_written_to_a_claim() {
+        let spec = pod(Mount::Claim { claim: "results".into(), read_only: false }).spec.unwrap();
+        assert_eq!(spec.containers[0].volume_mounts.as_ref().unwrap()[0].read_only, None);
+        assert_eq!(spec.volumes.unwrap()[0].persistent_volume_claim.as_ref().unwrap().read_only, None);
+    }
 }

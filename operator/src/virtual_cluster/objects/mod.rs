@@ -122,8 +122,8 @@ impl Blueprint<'_> {
         self.cluster.metadata.namespace.as_deref().unwrap_or_default()
     }
 
-    /// The cluster as the controller of what is made for it. It blocks the cluster's deletion in the foreground until that
-    /// is gone.
+    /// The cluster as the controller of what is made for it. Not one that waits for it when it is deleted in the foreground:
+    /// to say so takes a permission more, where the API server looks at it.
     pub fn owner(&self) -> OwnerReference {
         OwnerReference {
             api_version: format!("{GROUP}/{VERSION}"),
@@ -131,7 +131,7 @@ impl Blueprint<'_> {
             name: self.name().into(),
             uid: self.cluster.metadata.uid.clone().unwrap_or_default(),
             controller: Some(true),
-            block_owner_deletion: Some(true),
+            block_owner_deletion: None,
         }
     }
 
@@ -146,3 +146,6 @@ impl Blueprint<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

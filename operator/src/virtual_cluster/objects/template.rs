@@ -36,7 +36,7 @@ impl TemplateError {
     /// One PascalCase word.
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::Invalid { .. } => "InvalidTemplate",
+            Self::Invalid { .. } => "InvalidPodTemplate",
             Self::Unsupported { .. } => "Unsupported",
         }
     }

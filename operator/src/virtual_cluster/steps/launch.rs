@@ -235,19 +235,15 @@ async fn judged(remotes: &[Remote], order: &Order, followed: &Followed) -> (Laun
         .collect();
     let launcher = remotes.first().map_or("", |remote| remote.name.as_str());
     let judgement = launch::judge(&order.program, &order.slots, launcher, &followed.ended, &ranks);
-    let gone = || {
-        let more = match lost.len() {
-            0 | 1 => String::new(),
-            count => format!(" and {} more", count - 1),
-        };
-        let first = lost.first()?;
-        Some(Trouble::new("NodeLost", format!("{first}{more} no longer answered when the program had ended")))
-    };
+    let gone = lost.split_first().map(|(first, others)| {
+        let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
+        Trouble::new("NodeLost", format!("{first}{more} no longer answered when the program had ended"))
+    });
     let end = LaunchEnd {
         at: Some(before(now, followed.age)),
         exit_code: judgement.exit_code,
         // What a node that is gone saw nobody can say; that it is gone is the better reason.
-        trouble: gone()
+        trouble: gone
             .or_else(|| judgement.problem.map(|problem| Trouble::new(problem.reason, problem.message))),
         placement: judgement
             .placement

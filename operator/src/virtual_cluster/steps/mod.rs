@@ -22,3 +22,8 @@ pub mod tune;
 mod begin;
 
 pub use begin::{LAUNCH_GRACE, begin};
+
+#[cfg(test)]
+mod fake;
+#[cfg(test)]
+mod tests;

@@ -23,9 +23,7 @@ pub fn member(
     let ip: IpAddr = address.parse().map_err(|_| {
         StepFailure::new("NoAddress", format!("{name}: the address {address:?} of its pod is no IP address"))
     })?;
-    let channel = authority.channel(name, SocketAddr::new(ip, port)).map_err(|error| {
-        StepFailure::new(error.reason(), format!("{name}: {}", gridcast_core::failure::chain(&error)))
-    })?;
+    let channel = authority.channel(name, SocketAddr::new(ip, port))?;
     let peer = Peer { name: name.to_owned(), address: ip.to_string(), port: port.into(), ..Peer::default() };
     Ok(Remote::new(name, peer, channel.clone(), Some(channel)))
 }
