@@ -120,7 +120,7 @@ clean-e2e: root
 # What is looked for, and the package that has it.
 NEEDS := /usr/bin/gcc:gcc /usr/include/stdio.h:libc6-dev /usr/bin/make:make /usr/bin/gfortran:gfortran \
     /usr/bin/mpirun.openmpi:openmpi-bin /usr/lib/$(shell uname -m)-linux-gnu/openmpi/include/mpi.h:libopenmpi-dev \
-    /usr/bin/python3:python3 /usr/bin/ps:procps
+    /usr/bin/mpiexec.mpich:mpich /usr/bin/python3:python3 /usr/bin/ps:procps
 deps:
 	@command -v cargo > /dev/null || { echo "cargo is missing: install Rust from https://rustup.rs" >&2; exit 1; }
 	@$(call install_missing,$(NEEDS))

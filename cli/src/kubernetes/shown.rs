@@ -112,8 +112,12 @@ fn conditions(out: &mut String, seen: &Seen) {
 fn data(out: &mut String, seen: &Seen, staged: &StagedData, broadcast: Option<&Broadcast>) {
     let status = broadcast.and_then(|broadcast| broadcast.status.clone()).unwrap_or_default();
     let done = status.nodes_staged.unwrap_or(staged.nodes_staged);
-    let of = status.nodes_wanted.map_or_else(String::new, |wanted| format!(" of {wanted}"));
-    let mut told = vec![format!("{}: {done}{of} machines have it, verified", staged.name)];
+    let on = match (status.nodes_wanted, done) {
+        (Some(wanted), _) => format!("{done} of {wanted} machines"),
+        (None, 1) => "1 machine".to_owned(),
+        (None, _) => format!("{done} machines"),
+    };
+    let mut told = vec![format!("{}: verified on {on}", staged.name)];
     let size = status.size_bytes.or(staged.size_bytes);
     told.extend(size.map(|size| parts::size(size.unsigned_abs())));
     let strategy = status.strategy.as_ref().or(staged.strategy.as_ref());
