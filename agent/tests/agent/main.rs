@@ -3,6 +3,8 @@
 // What fails here fails the test, also where it is not written in the test's own function.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod fleet;
+mod kubernetes;
 mod nodes;
 mod probes;
 mod settings;
