@@ -213,8 +213,12 @@ impl Drop for Node {
             let _ = plugin.kill();
             let _ = plugin.wait();
         }
-        for name in ["kubelet", "data"] {
-            let _ = umount2(&self.path(name), MntFlags::MNT_DETACH);
+        // The last first: what a test has mounted itself lies upon these.
+        let table = fs::read_to_string("/proc/thread-self/mountinfo").unwrap_or_default();
+        for point in table.lines().rev().filter_map(|line| line.split(' ').nth(4)) {
+            if Path::new(point).starts_with(self.directory.path()) {
+                let _ = umount2(point, MntFlags::MNT_DETACH);
+            }
         }
     }
 }
