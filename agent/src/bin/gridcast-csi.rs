@@ -35,7 +35,7 @@ fn main() -> ExitCode {
     let lines = tracing_subscriber::fmt().with_env_filter(log).with_writer(std::io::stderr).with_ansi(false);
     match log_format {
         LogFormat::Text => lines.init(),
-        LogFormat::Json => lines.json().flatten_event(true).init(),
+        LogFormat::Json => lines.json().init(),
     }
     // The sockets are for root only from their first moment.
     umask(Mode::S_IRWXG | Mode::S_IRWXO);
