@@ -11,15 +11,13 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use gridcast_control::{
     Remote, StepFailure,
     measure::{self, Limits, ProbeAsk, Quick},
+    tune,
     tune::describe,
 };
 use gridcast_core::{
     network::worst_pairs,
     report::{Network, Rows},
 };
-
-use gridcast_proto::v1::DescribeRequest;
-use tonic::Status;
 
 use super::observed::blank;
 
@@ -45,10 +43,6 @@ const LONGEST_INTERVAL: f64 = 5.0;
 const PARTNERS: usize = 6;
 /// Hosts that ping each other where there are too many for all pairs.
 const GROUP: usize = 16;
-/// Hosts that are asked at once.
-const AT_ONCE: usize = 64;
-/// How long an agent may take for an answer.
-const ANSWER: Duration = Duration::from_secs(10);
 /// Groups that do so at once.
 const GROUPS_AT_ONCE: usize = 8;
 
@@ -84,25 +78,14 @@ pub(crate) async fn measure(
     machines: &[String],
     ask: &ProbeAsk,
 ) -> Result<Found, StepFailure> {
-    open(remotes).await?;
+    // A pod's namespace answers probes from when its agent is first asked about it.
+    tune::describe(remotes).await?;
     // An agent enters a pod when it is first asked about it; from then on the pod answers the pings of others.
     describe(remotes).await?;
     if remotes.len() > MOST_PAIRS {
         return links(remotes, machines, ask).await.map(|links| Found::Links(Box::new(links)));
     }
     pairs(remotes, machines, ask).await.map(|network| Found::Pairs(Box::new(network)))
-}
-
-/// Has every host answer probes: a pod's namespace is opened for that when its agent is first asked about it.
-async fn open(remotes: &[Remote]) -> Result<(), StepFailure> {
-    let each = remotes.iter().map(|remote| async move {
-        let call = async { remote.agent().describe(DescribeRequest { pod: remote.pod() }).await };
-        let reply = tokio::time::timeout(ANSWER, call)
-            .await
-            .unwrap_or_else(|_| Err(Status::unavailable(format!("no answer within {} s", ANSWER.as_secs()))));
-        reply.map(drop).map_err(|status| remote.failed("ProbeFailed", "preparing to be measured", &status))
-    });
-    stream::iter(each.collect::<Vec<_>>()).buffer_unordered(AT_ONCE).try_collect::<()>().await
 }
 
 async fn pairs(remotes: &[Remote], machines: &[String], ask: &ProbeAsk) -> Result<Network, StepFailure> {
