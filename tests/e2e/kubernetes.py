@@ -156,10 +156,14 @@ class Kubernetes:
         except BaseException:
             self.describe(name)
             self.kubectl("delete", "namespace", name, "--wait=false", check=False)
+            self.remove_volumes(name)
             raise
         self.kubectl("delete", "namespace", name, "--timeout=90s", timeout=120)
+        self.remove_volumes(name)
+
+    def remove_volumes(self, namespace):
         for volume in self.get("persistentvolumes"):
-            if volume["spec"].get("claimRef", {}).get("namespace") == name:
+            if volume["spec"].get("claimRef", {}).get("namespace") == namespace:
                 self.kubectl("delete", "persistentvolume", volume["metadata"]["name"], "--wait=false")
 
     def describe(self, namespace):
