@@ -54,8 +54,15 @@ impl ProgramError {
 
 /// Finds the file of `name`. A name with a slash is taken relative to `directory`; any other is searched in `path`
 /// (colon-separated, an empty entry meaning `directory`, [`DEFAULT_PATH`] if `None`), where the first executable
-/// wins and a file that is not executable is reported only if no later one is.
+/// wins and a file that is not executable is reported only if no later one is. A launcher of MPI may have another name.
 pub fn find_program(name: &str, path: Option<&str>, directory: &Path) -> Result<PathBuf, ProgramError> {
+    search(name, path, directory).or_else(|error| {
+        let others = gridcast_core::mpi::other_names(name).iter();
+        others.filter_map(|other| search(other, path, directory).ok()).next().ok_or(error)
+    })
+}
+
+fn search(name: &str, path: Option<&str>, directory: &Path) -> Result<PathBuf, ProgramError> {
     let missing = |place: String| ProgramError::NotFound { name: name.to_owned(), place };
     if name.is_empty() {
         return Err(missing("(the command is empty)".to_owned()));
@@ -105,6 +112,24 @@ mod tests {
         fs::write(&file, "#!/bin/sh\n").unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
         file
+    }
+
+    #[test]
+    fn a_launcher_of_another_name_does_where_its_own_is_not_there() {
+        let root = tempfile::tempdir().unwrap();
+        let place = |name: &str| {
+            let file = root.path().join(name);
+            fs::write(&file, "").unwrap();
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+            file
+        };
+        let find = |name: &str| find_program(name, root.path().to_str(), Path::new("/"));
+        assert_eq!(find("mpirun.openmpi").unwrap_err().reason(), "ProgramNotFound");
+        let plain = place("mpirun");
+        assert_eq!(find("mpirun.openmpi"), Ok(plain));
+        let own = place("mpirun.openmpi");
+        assert_eq!(find("mpirun.openmpi"), Ok(own));
+        assert!(find("mpiexec.mpich").unwrap_err().to_string().contains("`mpiexec.mpich` was not found"));
     }
 
     #[test]

@@ -43,6 +43,16 @@ impl Implementation {
     }
 }
 
+/// Names by which a launcher is found where its own is not there. Debian names each after its MPI, because several can be
+/// installed; elsewhere the MPI that is in PATH is the one.
+pub fn other_names(launcher: &str) -> &'static [&'static str] {
+    match launcher {
+        "mpirun.openmpi" => &["mpirun"],
+        "mpiexec.mpich" => &["mpiexec.hydra", "mpiexec"],
+        _ => &[],
+    }
+}
+
 /// One launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launch {
@@ -128,6 +138,14 @@ mod tests {
         );
         assert_eq!(command[8..11], ["/gridcast/bin/gridcast-starter", "rank", "--"]);
         assert_eq!(command[11..], program);
+    }
+
+    #[test]
+    fn each_launcher_has_a_name_outside_of_debian() {
+        for implementation in [Implementation::OpenMpi, Implementation::Mpich] {
+            assert!(!other_names(implementation.launcher()).is_empty());
+        }
+        assert!(other_names("mpirun").is_empty());
     }
 
     #[test]

@@ -13,7 +13,7 @@ mod machinefile;
 mod output;
 mod placement;
 
-pub use command::{Implementation, Launch, launch_command};
+pub use command::{Implementation, Launch, launch_command, other_names};
 pub use death::{End, RankEnd, rank_end};
 pub use environment::{Interface, Launcher, launcher_environment};
 pub use machinefile::{
