@@ -13,6 +13,7 @@ pub mod service;
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
 use gridcast_control::StepFailure;
+use rustls::pki_types::ServerName;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity, ServerTlsConfig};
 
 use self::certificate::{Issuer, Leaf, Lifetime, Role};
@@ -68,6 +69,9 @@ pub enum AuthorityError {
     /// The system has no randomness.
     #[error("the system gives no random bytes")]
     Random,
+    /// A name that no peer could verify.
+    #[error("{0:?} is no DNS name that certificates can have: its last part must not be a number")]
+    Name(String),
     /// The library refused to sign.
     #[error("cannot sign a certificate")]
     Sign(#[from] rcgen::Error),
@@ -82,6 +86,7 @@ impl AuthorityError {
         match self {
             Self::Object { .. } => "RootUnavailable",
             Self::Root { .. } => "RootInvalid",
+            Self::Name(_) => "NameUnsupported",
             Self::Random | Self::Sign(_) | Self::Use(_) => "KeysUnusable",
         }
     }
@@ -161,6 +166,9 @@ impl Authority {
         request_pem: &str,
         valid: Duration,
     ) -> Result<String, AuthorityError> {
+        if !matches!(ServerName::try_from(node), Ok(ServerName::DnsName(_))) {
+            return Err(AuthorityError::Name(node.to_owned()));
+        }
         self.agents.sign_request(Role::Agent, node, request_pem, Lifetime::of(valid))
     }
 
@@ -273,7 +281,7 @@ mod tests {
 
         let source = serve(authority.source_keys("9b1d").unwrap()).await;
         assert!(answers(authority.source_channel("9b1d", source).unwrap()).await);
-        assert!(!answers(authority.source_channel("0000", source).unwrap()).await, "another broadcast");
+        assert!(!answers(authority.source_channel("0c0c", source).unwrap()).await, "another broadcast");
         assert!(!answers(cluster.channel("9b1d", source).unwrap()).await, "a cluster's keys");
     }
 }

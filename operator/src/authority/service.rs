@@ -16,7 +16,7 @@ use kube::{Api, Client, api::PostParams};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tonic::{Request, Response, Status};
 
-use super::Authority;
+use super::{Authority, AuthorityError};
 use crate::metrics::Metrics;
 
 /// Audience of the tokens.
@@ -83,10 +83,7 @@ impl Service {
             let _turn = self.turn().await?;
             node(&self.review(token).await?, &self.user)?
         };
-        let certificate_pem = self
-            .authority
-            .sign_agent(&node, &csr_pem, VALID)
-            .map_err(|error| Refusal::Request(chain(&error)))?;
+        let certificate_pem = self.authority.sign_agent(&node, &csr_pem, VALID).map_err(Refusal::from)?;
         tracing::info!(node, "issued a certificate");
         Ok(IssueReply {
             certificate_pem,
@@ -158,6 +155,17 @@ enum Refusal {
     Unbound,
     #[error("RequestInvalid: cannot sign the request: {0}")]
     Request(String),
+    #[error("NameUnsupported: node {0}")]
+    Name(String),
+}
+
+impl From<AuthorityError> for Refusal {
+    fn from(error: AuthorityError) -> Self {
+        match error {
+            AuthorityError::Name(_) => Self::Name(error.to_string()),
+            error => Self::Request(chain(&error)),
+        }
+    }
 }
 
 impl Refusal {
@@ -170,6 +178,7 @@ impl Refusal {
             Self::Account { .. } => "WrongAccount",
             Self::Unbound => "TokenUnbound",
             Self::Request(_) => "RequestInvalid",
+            Self::Name(_) => "NameUnsupported",
         }
     }
 
@@ -181,6 +190,7 @@ impl Refusal {
             Self::NoReview(_) => Status::unavailable(text),
             Self::Token(_) => Status::unauthenticated(text),
             Self::Account { .. } | Self::Unbound => Status::permission_denied(text),
+            Self::Name(_) => Status::failed_precondition(text),
         }
     }
 }
@@ -257,6 +267,7 @@ mod tests {
             Refusal::Account { is: String::new(), wanted: String::new() },
             Refusal::Unbound,
             Refusal::Request(String::new()),
+            Refusal::Name(String::new()),
         ] {
             assert!(refusal.to_string().starts_with(&format!("{}: ", refusal.reason())), "{refusal}");
         }

@@ -7,13 +7,16 @@ use gridcast_operator::{
     metrics::Metrics,
 };
 use gridcast_proto::v1::{
-    IssueReply, IssueRequest, certificates_client::CertificatesClient, certificates_server::CertificatesServer,
+    IssueReply, IssueRequest, certificates_client::CertificatesClient,
+    certificates_server::CertificatesServer,
 };
 use rcgen::{CertificateParams, KeyPair, PKCS_ED25519};
 use serde_json::{Value, json};
 use tonic::{
     Code, Status,
-    transport::{Certificate, ClientTlsConfig, Endpoint, Identity, Server, ServerTlsConfig, server::TcpIncoming},
+    transport::{
+        Certificate, ClientTlsConfig, Endpoint, Identity, Server, ServerTlsConfig, server::TcpIncoming,
+    },
 };
 
 use crate::fakeapi::FakeApi;
@@ -101,7 +104,11 @@ async fn a_bound_token_gets_a_certificate_for_its_node_that_the_operator_accepts
     };
     assert_eq!(call("n1").await.code(), Code::Unauthenticated, "it answered: {:?}", call("n1").await);
     assert_eq!(call("n2").await.code(), Code::Unavailable, "it has another name");
-    assert_eq!(call("controller").await.code(), Code::Unavailable, "the name in the request counts for nothing");
+    assert_eq!(
+        call("controller").await.code(),
+        Code::Unavailable,
+        "the name in the request counts for nothing"
+    );
 }
 
 #[tokio::test]
@@ -112,11 +119,15 @@ async fn others_are_refused_by_name() {
     unbound["user"]["extra"] = json!({});
     fake.accept_token("unbound", unbound);
     fake.accept_token("good", bound("own:gridcast-agent"));
+    let mut numbered = bound("own:gridcast-agent");
+    numbered["user"]["extra"]["authentication.kubernetes.io/node-name"] = json!(["rack.10.0.0.5"]);
+    fake.accept_token("numbered", numbered);
     let (_, agent) = start(&fake).await;
     for (token, csr, code, word) in [
         ("nonsense", agent.request(), Code::Unauthenticated, "TokenRefused"),
         ("foreign", agent.request(), Code::PermissionDenied, "WrongAccount"),
         ("unbound", agent.request(), Code::PermissionDenied, "TokenUnbound"),
+        ("numbered", agent.request(), Code::FailedPrecondition, "NameUnsupported"),
         ("good", "no request".into(), Code::InvalidArgument, "RequestInvalid"),
         (&"x".repeat(20_000), agent.request(), Code::InvalidArgument, "TooLarge"),
     ] {

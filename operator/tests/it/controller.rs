@@ -11,16 +11,15 @@ use gridcast_operator::{
     watch::watch,
 };
 use http::StatusCode;
-use jiff::Timestamp;
 use k8s_openapi::{api::rbac::v1::PolicyRule, apimachinery::pkg::apis::meta::v1::Condition};
 use kube::{
-    Api, Client, ResourceExt as _,
+    Api, Client,
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::fakeapi::FakeApi;
+use crate::{fakeapi::FakeApi, virtual_now};
 
 const CLUSTER: &str = r"
 apiVersion: gridcast.io/v1alpha1
@@ -40,13 +39,6 @@ fn cluster() -> VirtualCluster {
     let document = parse(CLUSTER).unwrap().remove(0);
     let Resource::VirtualCluster(cluster) = document.resource else { panic!("a VirtualCluster") };
     *cluster
-}
-
-/// The wall clock of the simulation: tokio's paused clock, never the machine's.
-fn virtual_now() -> Timestamp {
-    static START: std::sync::OnceLock<tokio::time::Instant> = std::sync::OnceLock::new();
-    let start = *START.get_or_init(tokio::time::Instant::now);
-    Timestamp::UNIX_EPOCH + tokio::time::Instant::now().saturating_duration_since(start)
 }
 
 fn settings(watch_namespace: Option<&str>) -> Settings {
@@ -236,5 +228,88 @@ fn the_roles_name_what_they_grant() {
         }),
         "users' Secrets are never read"
     );
-    assert!(namespace_rules.iter().all(|rule| rule.resource_names.is_some()), "its own namespace, by name only");
+    assert!(
+        namespace_rules.iter().all(|rule| rule.resource_names.is_some()),
+        "its own namespace, by name only"
+    );
+}
+
+/// Granted, and reached only with agents and starters that answer, or when time has passed; the scenarios on a real cluster
+/// reach them.
+const NOT_REACHED: [&str; 13] = [
+    "/events list",
+    "/pods get",
+    "authentication.k8s.io/tokenreviews create",
+    "events.k8s.io/events patch",
+    "gridcast.io/broadcasts delete",
+    "gridcast.io/networkmaps create",
+    "gridcast.io/networkmaps delete",
+    "gridcast.io/networkmaps patch",
+    "gridcast.io/virtualclusters delete",
+    "gridcast.io/virtualclusters patch",
+    "policy/poddisruptionbudgets create",
+    "policy/poddisruptionbudgets delete",
+    "policy/poddisruptionbudgets patch",
+];
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_tried_that_the_roles_do_not_grant() {
+    let Roles { cluster_rules, namespace_rules } = roles();
+    let mut granted = BTreeSet::new();
+    for rule in &cluster_rules {
+        for (group, resource) in rule.api_groups.iter().flatten().zip(std::iter::repeat(&rule.resources)) {
+            for resource in resource.iter().flatten() {
+                granted.extend(rule.verbs.iter().map(|verb| format!("{group}/{resource} {verb}")));
+            }
+        }
+    }
+    let fake = FakeApi::default();
+    fake.enforce(cluster_rules, "gridcast-system", namespace_rules);
+    for document in parse(include_str!("all.yaml")).unwrap() {
+        match document.resource {
+            Resource::VirtualCluster(object) => fake.put(&*object),
+            Resource::Broadcast(object) => fake.put(&*object),
+            Resource::NetworkMap(object) => fake.put(&*object),
+            _ => panic!("one of the three kinds"),
+        }
+    }
+    fake.put_value("/v1/nodes", json!({"metadata": {"name": "n1"}}));
+    start(&fake);
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    assert_eq!(fake.objects("/v1/pods").len(), 3, "{:?}", fake.requests());
+    for (kind, name) in [("virtualclusters", "ring"), ("broadcasts", "weights"), ("networkmaps", "rack")] {
+        fake.ask_to_go(&format!("gridcast.io/v1alpha1/{kind}"), "default", name);
+    }
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    assert_eq!(fake.refused(), Vec::<String>::new());
+    let used: BTreeSet<String> = fake.used().into_iter().collect();
+    let unused: Vec<&str> = granted.difference(&used).map(String::as_str).collect();
+    assert_eq!(unused, NOT_REACHED);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_pods_are_made_side_by_side_and_hold_up_no_other_cluster() {
+    let fake = FakeApi::default();
+    start(&fake);
+    let mut many = cluster();
+    many.metadata.name = Some("many".into());
+    many.spec.suspend = false;
+    many.spec.replicas = Some(1000);
+    fake.put(&many);
+    let pods = |prefix: &str| {
+        let pods = fake.objects("/v1/pods");
+        pods.iter().filter(|pod| pod["metadata"]["name"].as_str().unwrap().starts_with(prefix)).count()
+    };
+    let begin = tokio::time::Instant::now();
+    eventually(async || (pods("many-") > 0).then_some(())).await;
+    let mut few = cluster();
+    few.spec.suspend = false;
+    let asked = tokio::time::Instant::now();
+    fake.put(&few);
+    eventually(async || (pods("ring-") == 4).then_some(())).await;
+    assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
+    eventually(async || (pods("many-") == 1000).then_some(())).await;
+    assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
+    let creations = fake.requests().iter().filter(|request| request.ends_with("/pods")).count();
+    assert_eq!(creations, 1004, "each is asked for once");
 }

@@ -9,13 +9,12 @@ use std::{
 };
 
 use gridcast_operator::lease::Candidate;
-use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::fakeapi::FakeApi;
+use crate::{fakeapi::FakeApi, virtual_now};
 
 fn with_lease() -> FakeApi {
     let fake = FakeApi::default();
@@ -27,7 +26,7 @@ fn with_lease() -> FakeApi {
 fn replica(fake: &FakeApi, name: &str) -> (Candidate, Arc<AtomicBool>) {
     let cut = Arc::new(AtomicBool::new(false));
     let client = fake.client_behind(cut.clone());
-    (Candidate::new(client, "own", name.to_owned(), || Timestamp::UNIX_EPOCH), cut)
+    (Candidate::new(client, "own", name.to_owned(), virtual_now), cut)
 }
 
 async fn holder(fake: &FakeApi) -> Option<String> {

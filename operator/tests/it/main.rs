@@ -8,3 +8,12 @@ mod controller;
 mod fakeapi;
 mod lease;
 mod uninstall;
+
+use jiff::Timestamp;
+
+/// The wall clock of the simulation: tokio's paused clock, never the machine's.
+fn virtual_now() -> Timestamp {
+    static START: std::sync::OnceLock<tokio::time::Instant> = std::sync::OnceLock::new();
+    let start = *START.get_or_init(tokio::time::Instant::now);
+    Timestamp::UNIX_EPOCH + tokio::time::Instant::now().saturating_duration_since(start)
+}

@@ -34,7 +34,10 @@ async fn what_does_not_go_is_named() {
     let fake = FakeApi::default();
     put(&fake, "broadcasts", "b", "weights", &["gridcast.io/release"]);
     let error = uninstall(fake.client(), Duration::from_mins(1)).await.unwrap_err().to_string();
-    assert!(error.contains("not gone after 60 s: Broadcast b/weights (held by gridcast.io/release)"), "{error}");
+    assert!(
+        error.contains("not gone after 60 s: Broadcast b/weights (held by gridcast.io/release)"),
+        "{error}"
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -127,15 +127,34 @@ impl FakeApi {
         self.changed.send_replace(version);
     }
 
+    /// Deletes an object as its owner would; finalizers hold it.
+    pub(crate) fn ask_to_go(&self, collection: &str, namespace: &str, name: &str) {
+        let mut state = self.lock();
+        state.delete(&(collection.to_owned(), namespace.to_owned(), name.to_owned())).expect("it is there");
+        let version = state.version;
+        drop(state);
+        self.changed.send_replace(version);
+    }
+
     /// All objects of a collection.
     pub(crate) fn objects(&self, collection: &str) -> Vec<Value> {
         let state = self.lock();
-        state.objects.iter().filter(|(key, _)| key.0 == collection).map(|(_, object)| object.clone()).collect()
+        state
+            .objects
+            .iter()
+            .filter(|(key, _)| key.0 == collection)
+            .map(|(_, object)| object.clone())
+            .collect()
     }
 
     /// The permissions exercised so far, as `group/resource verb`.
     pub(crate) fn used(&self) -> Vec<String> {
         self.lock().used.iter().cloned().collect()
+    }
+
+    /// What was refused for want of a permission.
+    pub(crate) fn refused(&self) -> Vec<String> {
+        self.lock().refused.clone()
     }
 
     /// The write requests so far.
@@ -224,7 +243,13 @@ impl FakeApi {
                 let merged = isolate(&old, object, route.subresource.as_deref());
                 Ok(state.write(&route.key(), merged))
             }
-            (&Method::PATCH, Some(_)) => state.patch(route, query, content_type, &body()?),
+            (&Method::PATCH, Some(_)) => {
+                // Server-side apply that makes the object needs the permission to create it as well.
+                if content_type == "application/apply-patch+yaml" && state.get(&route.key()).is_err() {
+                    state.authorize(&Method::POST, route, false)?;
+                }
+                state.patch(route, query, content_type, &body()?)
+            }
             (&Method::DELETE, Some(_)) => state.delete(&route.key()),
             _ => Err(Failure(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", method.to_string())),
         }
@@ -241,12 +266,11 @@ impl FakeApi {
                 loop {
                     let next = {
                         let state = state.lock().expect("no panics while locked");
-                        state
-                            .log
+                        let new = state.log.partition_point(|event| event.version <= cursor);
+                        state.log[new..]
                             .iter()
                             .find(|e| {
-                                e.version > cursor
-                                    && e.collection == collection
+                                e.collection == collection
                                     && (namespace.is_empty() || e.namespace == namespace)
                             })
                             .cloned()

@@ -35,6 +35,8 @@ pub(super) struct State {
     pub(super) rules: Option<Rules>,
     /// Status of a review, by token.
     pub(super) tokens: BTreeMap<String, Value>,
+    /// What they may not do, and tried.
+    pub(super) refused: Vec<String>,
     /// What callers did: `group/resource verb`.
     pub(super) used: BTreeSet<String>,
 }
@@ -139,6 +141,7 @@ impl State {
         if granted {
             return Ok(());
         }
+        self.refused.push(format!("{verb} {}", route.key().0));
         Err(Failure(StatusCode::FORBIDDEN, "Forbidden", format!("cannot {verb} {resource}.{group}")))
     }
 
@@ -147,7 +150,8 @@ impl State {
         let token = review["spec"]["token"].as_str().unwrap_or_default();
         let status = self.tokens.get(token).cloned();
         let mut answer = review.clone();
-        answer["status"] = status.unwrap_or_else(|| json!({"authenticated": false, "error": "unknown token"}));
+        answer["status"] =
+            status.unwrap_or_else(|| json!({"authenticated": false, "error": "unknown token"}));
         answer
     }
 
