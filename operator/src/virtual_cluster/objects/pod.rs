@@ -223,7 +223,7 @@ fn install_user(node: Option<&SecurityContext>, pod: Option<&PodSecurityContext>
         user.run_as_user = node.run_as_user;
         user.run_as_group = node.run_as_group;
         user.run_as_non_root = node.run_as_non_root;
-        user.se_linux_options = node.se_linux_options.clone();
+        user.se_linux_options.clone_from(&node.se_linux_options);
     }
     let not_root =
         user.run_as_non_root.or_else(|| pod.and_then(|pod| pod.run_as_non_root)).unwrap_or_default();

@@ -163,14 +163,17 @@ fn first_container(node: &Container, path: &str) -> Result<(), TemplateError> {
 fn mounts(cluster: &VirtualCluster, node: &Container, path: &str) -> Result<(), TemplateError> {
     for (index, mount) in node.volume_mounts.iter().flatten().enumerate() {
         let at = mount.mount_path.trim_end_matches('/');
-        let below_home = at.strip_prefix(HOME).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-        let problem = if below_home {
+        let problem = if is_at_or_below(at, HOME) {
             format!("{at} is where gridcast keeps what it gives a node; choose another path")
         } else if at == "/etc/hosts" {
             "/etc/hosts is written by gridcast, with the addresses of all members; use `hostAliases` for further names"
                 .to_owned()
-        } else if let Some(data) = cluster.spec.data.iter().find(|data| data.mount_path == at) {
-            format!("{at} is where dataset {:?} of `spec.data` is mounted; choose another path", data.name)
+        } else if let Some(data) = cluster.spec.data.iter().find(|data| is_at_or_below(at, &data.mount_path))
+        {
+            format!(
+                "{at} is where dataset {:?} of `spec.data` is mounted, which is read-only; choose another path",
+                data.name
+            )
         } else {
             continue;
         };
@@ -180,4 +183,8 @@ fn mounts(cluster: &VirtualCluster, node: &Container, path: &str) -> Result<(), 
         });
     }
     Ok(())
+}
+
+fn is_at_or_below(path: &str, directory: &str) -> bool {
+    path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }

@@ -1,6 +1,6 @@
 use gridcast_crds::{
     manifest,
-    virtual_cluster::{EnvironmentVariable, Run},
+    virtual_cluster::{EnvironmentVariable, Implementation, Run},
 };
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use proptest::prelude::*;
@@ -9,7 +9,7 @@ use super::{template::check, *};
 
 /// A cluster from its manifest, as the API server would have it.
 fn cluster(spec: &str) -> VirtualCluster {
-    let indented: String = spec.lines().map(|line| format!("  {line}\n")).collect();
+    let indented = spec.replace('\n', "\n  ");
     let text = format!(
         "apiVersion: gridcast.io/v1alpha1\nkind: VirtualCluster\nmetadata: {{name: ring, namespace: lab, uid: 6f1e}}\n\
          spec:\n{indented}"
@@ -321,13 +321,17 @@ fn what_contradicts_is_refused_by_its_field() {
         ("InvalidPodTemplate hostname", |s| s.hostname = Some("x".into())),
         ("InvalidPodTemplate subdomain", |s| s.subdomain = Some("x".into())),
         ("InvalidPodTemplate containers", |s| s.containers.clear()),
-        ("InvalidPodTemplate containers[0].command", |s| s.containers[0].command = Some(vec!["sleep".into()])),
+        ("InvalidPodTemplate containers[0].command", |s| {
+            s.containers[0].command = Some(vec!["sleep".into()])
+        }),
         ("InvalidPodTemplate containers[0].args", |s| s.containers[0].args = Some(vec!["1".into()])),
         ("InvalidPodTemplate containers[1].name", |s| s.containers[1].name = "gridcast-install".into()),
         ("InvalidPodTemplate initContainers[0].name", |s| {
             s.init_containers.as_mut().unwrap()[0].name = "gridcast".into();
         }),
-        ("InvalidPodTemplate volumes[0].name", |s| s.volumes.as_mut().unwrap()[0].name = "gridcast-keys".into()),
+        ("InvalidPodTemplate volumes[0].name", |s| {
+            s.volumes.as_mut().unwrap()[0].name = "gridcast-keys".into()
+        }),
         ("InvalidPodTemplate containers[0].volumeMounts[0].mountPath", |s| {
             s.containers[0].volume_mounts.as_mut().unwrap()[0].mount_path = "/gridcast/bin".into();
         }),
@@ -336,6 +340,9 @@ fn what_contradicts_is_refused_by_its_field() {
         }),
         ("InvalidPodTemplate containers[0].volumeMounts[0].mountPath", |s| {
             s.containers[0].volume_mounts.as_mut().unwrap()[0].mount_path = "/data/ics/".into();
+        }),
+        ("InvalidPodTemplate containers[0].volumeMounts[0].mountPath", |s| {
+            s.containers[0].volume_mounts.as_mut().unwrap()[0].mount_path = "/data/ics/output".into();
         }),
     ] {
         let (reason, field) = wanted.split_once(' ').unwrap();
@@ -384,7 +391,7 @@ proptest! {
     ) {
         let mut cluster = VirtualCluster::new(&name, gridcast_crds::VirtualClusterSpec::default());
         cluster.spec.groups = vec![Group { name: group, replicas, slots, ..Group::default() }];
-        let mpich = if mpich { gridcast_crds::virtual_cluster::Implementation::MPICH } else { Default::default() };
+        let mpich = if mpich { Implementation::MPICH } else { Implementation::default() };
         cluster.spec.run = Some(Run {
             implementation: mpich,
             processes: 1,

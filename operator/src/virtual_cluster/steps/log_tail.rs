@@ -32,8 +32,7 @@ impl LogTail {
     pub fn text(&self) -> String {
         let (a, b) = self.kept.as_slices();
         let text = printable(&String::from_utf8_lossy(&[a, b].concat()));
-        let start = (text.len().saturating_sub(TEXT_BYTES)..).find(|at| text.is_char_boundary(*at));
-        let end = &text[start.unwrap_or(0)..];
+        let end = &text[text.ceil_char_boundary(text.len().saturating_sub(TEXT_BYTES))..];
         if end.len() == text.len() && !self.cut {
             return text;
         }
@@ -96,7 +95,9 @@ mod tests {
 
     fn tail(parts: &[&[u8]]) -> String {
         let mut tail = LogTail::default();
-        parts.iter().for_each(|part| tail.push(part));
+        for part in parts {
+            tail.push(part);
+        }
         tail.text()
     }
 

@@ -64,7 +64,7 @@ async fn a_problem_is_told_with_its_host_until_it_is_mended() {
     let member = Member::start("m0", "a").await;
     member.script().problems.extend([vec![problem("m0", "NoMpirun")], vec![]]);
     let (reports, report) = collected::<Gate>();
-    let opened = gate::open(&[member.remote.clone()], &order(&["m0"]), &report).await;
+    let opened = gate::open(std::slice::from_ref(&member.remote), &order(&["m0"]), &report).await;
     assert_eq!(opened.trouble, None);
     let troubles: Vec<_> = reports.lock().unwrap().iter().filter_map(|gate| gate.trouble.clone()).collect();
     assert_eq!((&*troubles[0].reason, &*troubles[0].message), ("NoMpirun", "m0: it is so"));
@@ -104,7 +104,7 @@ fn program(processes: i32) -> Program {
 fn launch_order(names: &[&str], was_running: bool) -> launch::Order {
     launch::Order {
         id: "l-1".into(),
-        program: program(names.len() as i32),
+        program: program(i32::try_from(names.len()).unwrap()),
         launcher: Launcher::default(),
         slots: names.iter().map(|name| HostSlots { name: (*name).into(), slots: 1 }).collect(),
         was_running,
