@@ -6,6 +6,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use gridcast_proto::v1::{ConfigureRequest, Host};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::support::{Cluster, PROGRAM, outcome, run, text};
 
@@ -45,6 +47,22 @@ fn container(root: &Path, hosts: &Path, empty: &Path, arguments: &[&str]) -> Com
     command.arg(root).args(arguments);
     command.env("STARTER", PROGRAM).env("EMPTY", empty).env("HOSTS", hosts);
     command
+}
+
+/// PID 1 of a namespace, ended with this value: its parent's death does not tell it, since it has changed its user.
+struct Init(Pid);
+
+impl Init {
+    fn of(unshare: u32) -> Self {
+        let children = format!("/proc/{unshare}/task/{unshare}/children");
+        Self(Pid::from_raw(fs::read_to_string(children).unwrap().trim().parse().unwrap()))
+    }
+}
+
+impl Drop for Init {
+    fn drop(&mut self) {
+        let _ = kill(self.0, Signal::SIGKILL);
+    }
 }
 
 #[tokio::test]
@@ -100,6 +118,7 @@ async fn any_user_on_a_read_only_root_installs_and_any_other_serves() {
     // Where the support waits for the socket.
     std::os::unix::fs::symlink(empty.join("run/ranks.sock"), cluster.socket(1)).unwrap();
     cluster.start(1, &mut command);
+    let _init = Init::of(cluster.pid(1));
     let hosts = vec![Host { name: "ring-node-0".into(), address: "10.0.0.1".into() }];
     let request = ConfigureRequest { hosts, machinefile: "ring-node-0 slots=1 max_slots=1\n".into() };
     cluster.client(1).await.configure(request).await.unwrap();
