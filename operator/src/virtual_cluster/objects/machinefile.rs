@@ -21,7 +21,7 @@ pub fn machinefile(cluster: &VirtualCluster) -> Result<String, MachinefileError>
 /// What `mpirun` finds in its environment, so that it needs no options. Where nothing is run, whichever MPI it is of.
 pub fn environment(cluster: &VirtualCluster) -> BTreeMap<String, String> {
     let launcher = launcher(cluster);
-    match program(cluster) {
+    let mut environment = match program(cluster) {
         Some(program) => program.environment(&launcher),
         None => [Implementation::OpenMpi, Implementation::Mpich]
             .into_iter()
@@ -29,7 +29,10 @@ pub fn environment(cluster: &VirtualCluster) -> BTreeMap<String, String> {
                 mpi::launcher_environment(&Launcher { implementation, ..launcher.clone() })
             })
             .collect(),
-    }
+    };
+    // A user without a line in the image's /etc/passwd has no shell, and Open MPI warns that it assumes one.
+    environment.entry("SHELL".to_owned()).or_insert_with(|| "/bin/sh".to_owned());
+    environment
 }
 
 /// What the launcher's environment depends on, of a cluster of pods.
