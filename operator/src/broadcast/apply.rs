@@ -6,7 +6,7 @@ use gridcast_control::{AGENT_PORT, Remote, StepFailure};
 use gridcast_crds::{Broadcast, broadcast::Retain, conditions::READY};
 use gridcast_proto::v1::Peer;
 use k8s_openapi::api::core::v1::Secret;
-use kube::ResourceExt as _;
+use kube::{Api, ResourceExt as _};
 
 use super::{
     choice::{Attempt, SourceAt},
@@ -117,6 +117,7 @@ fn begin(context: &Arc<Context>, object: &Arc<Broadcast>, owner: &Owner, attempt
         release,
         keep_data: object.spec.retain == Retain::Keep,
         source,
+        pods: Some(Api::namespaced(context.client.clone(), &owner.namespace)),
         mapped,
         now: context.now,
     };

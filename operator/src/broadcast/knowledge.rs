@@ -34,6 +34,8 @@ pub(crate) struct Knowledge {
     pub(crate) releasing: bool,
     /// Nodes that nothing is known of were asked to release, too.
     pub(crate) swept: bool,
+    /// Names of pods that keep copies from being released, by UID, as far as they could be found.
+    pub(crate) pods: BTreeMap<String, String>,
     /// When a release was last tried.
     pub(crate) released_at: Option<Timestamp>,
 }

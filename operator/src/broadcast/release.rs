@@ -122,11 +122,15 @@ fn is_gone(observed: &Observed, node: &str) -> bool {
 /// Who is waited for, as a reason and a sentence: pods first, since their owner can do something.
 fn waits_for(observed: &Observed, left: &[(&String, &Copy)]) -> (String, String) {
     if let Some((node, copy)) = left.iter().find(|(_, copy)| !copy.held.is_empty()) {
+        let name = |uid: &String| {
+            let known = observed.knowledge.pods.get(uid);
+            known.map_or_else(|| format!("pod with UID {uid}"), |name| format!("pod {name}"))
+        };
+        let pods: Vec<String> = copy.held.iter().map(name).collect();
+        let have = if pods.len() == 1 { "has" } else { "have" };
         let message = format!(
-            "node {node}: {} of the dataset's pods still {} it mounted: {}; it is removed when they have gone",
-            copy.held.len(),
-            if copy.held.len() == 1 { "has" } else { "have" },
-            named(&copy.held)
+            "node {node}: {} still {have} it mounted; it is removed when they have gone",
+            named(&pods)
         );
         return ("Mounted".to_owned(), message);
     }

@@ -4,25 +4,32 @@
 //! should have it prepare for it, and those that do not have it yet are brought it by one transfer from the source. What
 //! came of it is in the [`Knowledge`] that the operation ends with; it never fails as such, so that nothing is forgotten.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use futures::{StreamExt as _, stream};
 use gridcast_control::{Remote, StepFailure, is_gone};
 use gridcast_crds::BroadcastSpec;
 use gridcast_proto::v1::{PrepareReply, PrepareRequest, ReleaseReply, ReleaseRequest};
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, ResourceExt as _, api::ListParams, core::PartialObjectMeta};
 use tonic::Status;
 
 use super::{
     knowledge::{Facts, Knowledge, Measured, Trouble},
     transfer,
 };
-use crate::operations::Reporter;
+use crate::{failure::chain, operations::Reporter};
 
 /// Agents that are asked at once.
 const AT_ONCE: usize = 32;
 /// How long an agent may take for an answer.
 const ANSWER: Duration = Duration::from_secs(10);
+/// Pods of one namespace among which names are looked for.
+const MOST_PODS: u32 = 1000;
 
 /// Everything that an attempt needs.
 #[derive(Debug)]
@@ -45,6 +52,8 @@ pub(crate) struct Work {
     pub(crate) keep_data: bool,
     /// Where it comes from; without it nodes prepare only.
     pub(crate) source: Option<Source>,
+    /// Where the pods are that may have it mounted; without it they are told of by UID.
+    pub(crate) pods: Option<Api<PartialObjectMeta<Pod>>>,
     /// What somebody else measured between the nodes.
     pub(crate) mapped: Option<Measured>,
     /// The clock.
@@ -104,12 +113,34 @@ async fn release(work: &Work, knowledge: &mut Knowledge) {
             }
             Err(status) => {
                 if let Some(copy) = knowledge.copies.get_mut(&remote.name) {
-                    let failure = remote.failed(&reason(&status, "ReleaseFailed"), "releasing the dataset", &status);
+                    let failure = failed(remote, "ReleaseFailed", "releasing the dataset", &status);
                     copy.held.clear();
                     copy.trouble = Some(Trouble::after(copy.trouble.as_ref(), failure, now));
                 }
             }
         }
+    }
+    name_pods(work, knowledge).await;
+}
+
+/// Learns the names of the pods that have the dataset mounted: agents know their UIDs, which nobody can look up.
+async fn name_pods(work: &Work, knowledge: &mut Knowledge) {
+    let held: BTreeSet<&String> = knowledge.copies.values().flat_map(|copy| &copy.held).collect();
+    knowledge.pods.retain(|uid, _| held.contains(uid));
+    let unknown = held.into_iter().any(|uid| !knowledge.pods.contains_key(uid));
+    let Some(pods) = work.pods.as_ref().filter(|_| unknown) else { return };
+    let held: BTreeSet<String> = knowledge.copies.values().flat_map(|copy| copy.held.clone()).collect();
+    match pods.list_metadata(&ListParams::default().limit(MOST_PODS)).await {
+        Ok(found) => {
+            let named = found.items.iter().filter_map(|pod| Some((pod.uid()?, pod.name_any())));
+            knowledge.pods.extend(named.filter(|(uid, _)| held.contains(uid)));
+        }
+        Err(error) => tracing::debug!(
+            broadcast = work.name,
+            namespace = work.namespace,
+            error = chain(&error),
+            "cannot list pods"
+        ),
     }
 }
 
@@ -155,7 +186,7 @@ async fn prepare(work: &Work, knowledge: &mut Knowledge) -> Option<Target> {
                 }
             }
             Err(status) => {
-                let failure = remote.failed(&reason(&status, "PrepareFailed"), "preparing for the dataset", &status);
+                let failure = failed(remote, "PrepareFailed", "preparing for the dataset", &status);
                 copy.trouble = Some(Trouble::after(copy.trouble.as_ref(), failure, (work.now)()));
             }
         }
@@ -163,10 +194,13 @@ async fn prepare(work: &Work, knowledge: &mut Knowledge) -> Option<Target> {
     target
 }
 
-/// The agent's own word for a failure, where it gives one.
-pub(crate) fn reason(status: &Status, otherwise: &str) -> String {
-    let told = status.metadata().get("gridcast-reason").and_then(|reason| reason.to_str().ok());
-    told.unwrap_or(otherwise).to_owned()
+/// Why an agent did not do as asked: its own word and sentence where it gives them.
+pub(crate) fn failed(remote: &Remote, otherwise: &str, what: &str, status: &Status) -> StepFailure {
+    let word = status.metadata().get("gridcast-reason").and_then(|reason| reason.to_str().ok());
+    if !is_gone(status) && status.message().starts_with(&format!("{}: ", remote.name)) {
+        return StepFailure::new(word.unwrap_or(otherwise), status.message());
+    }
+    remote.failed(word.unwrap_or(otherwise), what, status)
 }
 
 /// The nodes of one transfer, and the directory that they publish.

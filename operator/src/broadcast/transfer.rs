@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::{
     knowledge::{Arrival, Facts, Knowledge, Measured, Trouble, since},
     routes::{self, Routes, Site},
-    stage::{Source, Target, Work, answer_soon, reason},
+    stage::{Source, Target, Work, answer_soon, failed},
 };
 use crate::{auxiliary_pod::ORIGIN, operations::Reporter};
 
@@ -69,9 +69,9 @@ async fn open(source: &Source) -> Result<Opened, StepFailure> {
         let (mut broadcasts, request) = (source.remote.broadcasts(), request.clone());
         async move { broadcasts.inspect(request).await }
     });
-    reply.await.map_err(|status| {
-        source.remote.failed(&reason(&status, "SourceUnreadable"), "looking at the dataset", &status)
-    })
+    reply
+        .await
+        .map_err(|status| failed(&source.remote, "SourceUnreadable", "looking at the dataset", &status))
 }
 
 /// Bandwidths for the plan: known ones that are fresh, or measured now where that pays.

@@ -283,6 +283,7 @@ impl Agents {
                 carrier: None,
                 told: None,
             }),
+            pods: None,
             mapped: None,
             now: || at(BORN),
         }

@@ -450,11 +450,12 @@ fn deletion_waits_for_pods_and_agents_and_not_for_what_is_gone_for_good() {
     let mut held = has("agent-a");
     held.held = names(&["pod-1", "pod-2"]);
     after.knowledge.copies.insert("a".into(), held);
+    after.knowledge.pods.insert("pod-1".into(), "user".into());
     let (waits, after) = after.round(BORN + 101);
     assert_eq!((waits.finalizer, waits.again), (Finalizer::Keep, Some(Duration::from_secs(2))));
     assert_eq!(after.ready().1, "Mounted");
     assert!(
-        after.ready().2.contains("2 of the dataset's pods still have it mounted: pod-1, pod-2"),
+        after.ready().2.contains("node a: pod user, pod with UID pod-2 still have it mounted"),
         "{:?}",
         after.ready()
     );
