@@ -28,7 +28,7 @@ mod stage;
 pub(crate) mod standing;
 pub(crate) mod targets;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod transfer;
 
 use std::{sync::Arc, time::Duration};

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use gridcast_control::StepFailure;
+use gridcast_control::{StepFailure, measure::ProbeAsk};
 use gridcast_core::report::Network;
 use gridcast_crds::{NetworkMap, NetworkMapSpec};
 use jiff::Timestamp;
@@ -10,11 +10,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proptest::prelude::*;
 
 use super::{
-    measuring::Found,
+    measuring::{self, Found},
     observed::{Host, HostPod, Hosts, Measurement, Observed},
     plan::{Plan, plan},
 };
-use crate::broadcast::knowledge::Trouble;
+use crate::broadcast::{knowledge::Trouble, tests::agents::Agents};
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
@@ -260,4 +260,74 @@ proptest! {
         // Nothing waits for nothing: it measures, looks again, or is told by a change.
         if let Some(wait) = first.again { prop_assert!(!wait.is_zero()); }
     }
+}
+
+fn ask(bandwidth: bool) -> ProbeAsk {
+    ProbeAsk { payloads: vec![64, 50_000], count: 10, interval: Duration::from_millis(10), bandwidth }
+}
+
+async fn measured(agents: &Agents, names: &[&str], bandwidth: bool) -> Network {
+    let remotes: Vec<_> = names.iter().map(|name| agents.remote(name)).collect();
+    let machines: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+    match measuring::measure(&remotes, &machines, &ask(bandwidth)).await.unwrap() {
+        Found::Pairs(network) => *network,
+        Found::Links(_) => panic!("few hosts are measured in pairs"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn near_hosts_are_opened_then_pinged_then_measured_and_pinged_at_their_pace() {
+    let agents = Agents::start(&["a", "b", "c"]).await;
+    let network = measured(&agents, &["a", "b", "c"], true).await;
+    let asked = agents.asked("a");
+    assert_eq!(asked[0], "describe", "a pod answers no probe before");
+    let of = |part: &str| asked.iter().filter(|call| call.contains(part)).count();
+    assert_eq!(
+        (of("10 pings of 64 to"), of("10 pings of 50000 to"), of("bandwidth to")),
+        (2, 2, 2),
+        "{asked:?}"
+    );
+    assert!(asked.contains(&"10 pings of 64 to b every 2000".to_owned()));
+    // At 100 Mbit/s, the slowest, 50,000 bytes take 4 ms.
+    assert!(asked.contains(&"10 pings of 50000 to c every 6666".to_owned()), "{asked:?}");
+    assert_eq!(network.bandwidth_mbps[1], [Some(100.0), None, Some(100.0)], "rows are destinations");
+    assert_eq!(network.bandwidth_mbps[2], [Some(900.0), Some(900.0), None]);
+    assert_eq!(network.rtt_milliseconds["50000"][0], [None, Some(0.1), Some(0.1)]);
+    assert_eq!(network.worst.iter().find(|pair| pair.quantity == "bandwidthMbps").unwrap().to, "b");
+    assert_eq!(network.notes.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_what_is_asked_for_is_measured() {
+    let agents = Agents::start(&["a", "b"]).await;
+    let network = measured(&agents, &["a", "b"], false).await;
+    assert!(network.bandwidth_mbps.iter().flatten().all(Option::is_none) && network.notes.is_empty());
+    assert!(agents.asked("a").iter().all(|call| !call.contains("bandwidth")));
+    assert!(agents.asked("a").contains(&"10 pings of 50000 to b every 10000".to_owned()));
+    let alone = measured(&agents, &["a"], true).await;
+    assert_eq!((alone.hosts.len(), alone.bandwidth_mbps.len()), (1, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_cannot_be_measured_is_named() {
+    let agents = Agents::start(&["a"]).await;
+    let channel = tonic::transport::Endpoint::from_static("http://127.0.0.1:1").connect_lazy();
+    let gone = gridcast_control::Remote::new("b", gridcast_proto::v1::Peer::default(), channel, None);
+    let machines = ["a", "b"].map(str::to_owned);
+    let failure = measuring::measure(&[agents.remote("a"), gone], &machines, &ask(true)).await.unwrap_err();
+    assert!(failure.message.starts_with("b: "), "{failure}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_many_hosts_each_link_is_measured() {
+    let names: Vec<String> = (0..66).map(|i| format!("n{i}")).collect();
+    let agents = Agents::start(&names.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let remotes: Vec<_> = names.iter().map(|name| agents.remote(name)).collect();
+    let Found::Links(links) = measuring::measure(&remotes, &names, &ask(true)).await.unwrap() else {
+        panic!("many hosts are not measured in pairs")
+    };
+    assert_eq!((links.hosts.len(), links.groups.len()), (66, 5));
+    assert_eq!(links.delays[65], Some(0.025));
+    assert!(links.mbps.iter().all(|row| row.iter().flatten().count() >= 5));
+    assert_eq!(links.notes.len(), 3);
 }
