@@ -322,7 +322,7 @@ fn what_contradicts_is_refused_by_its_field() {
         ("InvalidPodTemplate subdomain", |s| s.subdomain = Some("x".into())),
         ("InvalidPodTemplate containers", |s| s.containers.clear()),
         ("InvalidPodTemplate containers[0].command", |s| {
-            s.containers[0].command = Some(vec!["sleep".into()])
+            s.containers[0].command = Some(vec!["sleep".into()]);
         }),
         ("InvalidPodTemplate containers[0].args", |s| s.containers[0].args = Some(vec!["1".into()])),
         ("InvalidPodTemplate containers[1].name", |s| s.containers[1].name = "gridcast-install".into()),
@@ -330,7 +330,7 @@ fn what_contradicts_is_refused_by_its_field() {
             s.init_containers.as_mut().unwrap()[0].name = "gridcast".into();
         }),
         ("InvalidPodTemplate volumes[0].name", |s| {
-            s.volumes.as_mut().unwrap()[0].name = "gridcast-keys".into()
+            s.volumes.as_mut().unwrap()[0].name = "gridcast-keys".into();
         }),
         ("InvalidPodTemplate containers[0].volumeMounts[0].mountPath", |s| {
             s.containers[0].volume_mounts.as_mut().unwrap()[0].mount_path = "/gridcast/bin".into();
