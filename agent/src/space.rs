@@ -131,17 +131,17 @@ impl Space {
         let tuner = Arc::clone(self.tuner.get_or_try_init(|| self.open_tuner()).await?);
         // Whatever a panic left half done is in the journal.
         let work = move || work(&mut tuner.lock().unwrap_or_else(PoisonError::into_inner));
-        Ok(self.place.namespace.run(work).await.map_err(interrupted)??)
+        Ok(self.place.namespace.run(work).await.map_err(|error| interrupted(&error))??)
     }
 
     async fn open_tuner(&self) -> Result<Arc<Mutex<Tuner>>, Status> {
         let Place { namespace, proc, journal, .. } = self.place.clone();
         let open = move || Tuner::with_kernel(ProcSys::at(proc), &journal);
-        let tuner = namespace.run(open).await.map_err(interrupted)??;
+        let tuner = namespace.run(open).await.map_err(|error| interrupted(&error))??;
         Ok(Arc::new(Mutex::new(tuner)))
     }
 }
 
-fn interrupted(error: std::io::Error) -> Status {
+fn interrupted(error: &std::io::Error) -> Status {
     Status::internal(format!("settings could not be reached: {error}"))
 }

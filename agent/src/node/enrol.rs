@@ -15,7 +15,7 @@ use std::time::Duration;
 use gridcast_core::failure::chain;
 use gridcast_proto::v1::IssueRequest;
 use gridcast_proto::v1::certificates_client::CertificatesClient;
-use hickory_resolver::TokioResolver;
+use hickory_resolver::{ResolverBuilder, TokioResolver};
 use rcgen::{CertificateParams, KeyPair};
 use thiserror::Error;
 use tokio::sync::{Notify, watch};
@@ -228,7 +228,7 @@ async fn resolve(address: &str) -> Result<Vec<SocketAddr>, EnrolError> {
         return Err(wrong());
     }
     let failed = |source| EnrolError::Resolve { host: host.to_owned(), source };
-    let resolver = TokioResolver::builder_tokio().and_then(|builder| builder.build()).map_err(failed)?;
+    let resolver = TokioResolver::builder_tokio().and_then(ResolverBuilder::build).map_err(failed)?;
     let found = resolver.lookup_ip(host).await.map_err(failed)?;
     let addresses: Vec<IpAddr> = found.iter().take(MAX_ADDRESSES).collect();
     Ok(addresses.into_iter().map(|ip| SocketAddr::new(ip, port)).collect())

@@ -29,6 +29,11 @@ pub(crate) const PODS: [&str; 2] =
     ["aaaaaaaa-8a5b-4b6c-9d2e-1f2a3b4c5d6e", "bbbbbbbb-8a5b-4b6c-9d2e-1f2a3b4c5d6e"];
 pub(crate) const BROADCAST: &str = "11111111-2222-3333-4444-555555555555";
 
+/// What the agent of a node needs, each for its reason: to enter pods' network namespaces (sys_admin); to see those of
+/// processes of other users (sys_ptrace); to read datasets whatever their modes (dac_read_search). Without any of them one of
+/// these tests fails. Settings need none: /proc/sys takes the machine's root for the owner of whatever namespace.
+const CAPABILITIES: &str = "+sys_admin,+sys_ptrace,+dac_read_search";
+
 type Authority = std::sync::Arc<CertifiedIssuer<'static, KeyPair>>;
 
 /// Signs for the node that each token names.
@@ -106,7 +111,15 @@ impl Fleet {
     /// The network only.
     pub(crate) fn prepare() -> Self {
         let nodes = [Namespace::new(), Namespace::new()];
-        let pods = [Namespace::new(), Namespace::new()];
+        // Neither is root's: the second not even in its own eyes on the node.
+        let user = ["--reuid", "100000", "--regid", "100000", "--clear-groups"];
+        let pods = [
+            Namespace::held_by(&[&["unshare", "--net", "setpriv"][..], &user, &["cat"]].concat()),
+            Namespace::held_by(
+                &[&["setpriv"][..], &user, &["unshare", "--user", "--map-root-user", "--net", "cat"]]
+                    .concat(),
+            ),
+        ];
         join(&nodes, "10.42.0");
         join(&pods, "10.43.0");
         let mut authority = CertificateParams::new(Vec::new()).unwrap();
@@ -153,8 +166,11 @@ impl Fleet {
 
     /// How the agent of a node is started.
     pub(crate) fn command(&self, index: usize) -> Command {
-        let mut command = self.nodes[index].command(env!("CARGO_BIN_EXE_gridcast-agent"));
+        // With the capabilities that the chart grants, and no other.
+        let mut command = self.nodes[index].command("setpriv");
         command
+            .args(["--no-new-privs", "--inh-caps", "-all", "--bounding-set", &format!("-all,{CAPABILITIES}")])
+            .arg(env!("CARGO_BIN_EXE_gridcast-agent"))
             .args(["node", "--operator", "10.42.0.1:7410", "--name", &format!("node-{index}")])
             .args(["--address", &format!("10.42.0.{}", index + 1)])
             .arg("--token")
@@ -249,7 +265,7 @@ impl Fleet {
     }
 
     /// Metrics by name with labels.
-    pub(crate) fn metrics(&self, index: usize) -> BTreeMap<String, f64> {
+    pub(crate) fn metrics(&self, index: usize) -> BTreeMap<String, u64> {
         let (_, text) = self.get(index, "/metrics").unwrap();
         let lines = text.lines().filter(|line| !line.starts_with('#'));
         let values = lines.filter_map(|line| line.rsplit_once(' '));

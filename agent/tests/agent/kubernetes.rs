@@ -1,6 +1,7 @@
 //! What the agents of Kubernetes nodes do for an operator, their pods and a mount helper, and for nobody else.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -79,7 +80,15 @@ fn finished(event: Event) -> String {
 
 fn fill(directory: &Path) {
     fs::create_dir_all(directory).unwrap();
-    fs::write(directory.join("grid"), vec![7; 3_000_000]).unwrap();
+    let grid = directory.join("grid");
+    fs::write(&grid, vec![7; 3_000_000]).unwrap();
+    let program = directory.join("program");
+    fs::write(&program, "").unwrap();
+    // Nobody may read it but who may read all, and nothing may be added.
+    for (path, mode) in [(grid.as_path(), 0o0), (&program, 0o6755), (directory, 0o555)] {
+        std::os::unix::fs::chown(path, Some(100_000), Some(100_000)).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
 }
 
 fn acquire(volume: &str, timeout_millis: u32) -> AcquireRequest {
@@ -142,11 +151,8 @@ fn pods_are_measured_and_tuned_from_inside_over_their_own_network() {
     };
     assert_eq!(value(&fleet), ["0", "1", "1"]);
     let metrics = fleet.metrics(1);
-    assert_eq!(
-        (metrics["gridcast_agent_settings_applied_total"], metrics["gridcast_agent_pods"]),
-        (1.0, 1.0)
-    );
-    assert_eq!(fleet.metrics(0)["gridcast_agent_bandwidth_probes_total"], 1.0);
+    assert_eq!((metrics["gridcast_agent_settings_applied_total"], metrics["gridcast_agent_pods"]), (1, 1));
+    assert_eq!(fleet.metrics(0)["gridcast_agent_bandwidth_probes_total"], 1);
 
     fleet.agents.remove(1).kill();
     fleet.agents.push(fleet.agent(1));
@@ -217,14 +223,14 @@ fn a_dataset_is_staged_waited_for_mounted_and_given_back() {
     assert_eq!(path, target);
     assert_eq!(fs::metadata(Path::new(&path).join("grid")).unwrap().len(), 3_000_000);
     let metrics = fleet.metrics(1);
-    assert_eq!(metrics["gridcast_agent_datasets{state=\"verified\"}"], 1.0);
-    assert!(metrics["gridcast_agent_received_bytes_total"] >= 3_000_000.0, "{metrics:?}");
-    assert!(fleet.metrics(0)["gridcast_agent_sent_bytes_total"] >= 3_000_000.0);
+    assert_eq!(metrics["gridcast_agent_datasets{state=\"verified\"}"], 1);
+    assert!(metrics["gridcast_agent_received_bytes_total"] >= 3_000_000, "{metrics:?}");
+    assert!(fleet.metrics(0)["gridcast_agent_sent_bytes_total"] >= 3_000_000);
 
     fleet.agents.remove(1).kill();
     fleet.agents.push(fleet.agent(1));
     let again = prepare(&fleet, 1, "node-0");
-    assert_eq!((again.verified, again.digest, again.size_bytes, again.files), (true, digest, 3_000_000, 1));
+    assert_eq!((again.verified, again.digest, again.size_bytes, again.files), (true, digest, 3_000_000, 2));
     let kept = release(&fleet, 1);
     assert_eq!((kept.released, kept.pods), (false, vec![PODS[1].to_owned()]));
     assert!(Path::new(&target).exists());
@@ -268,7 +274,7 @@ fn a_source_pod_brings_its_dataset_and_no_other() {
         let ask = InspectRequest { source_path: fleet.path("volume").display().to_string() };
         BroadcastsClient::new(channel).inspect(ask).await.unwrap().into_inner()
     });
-    assert_eq!((opened.size_bytes, opened.files, opened.entries), (3_000_000, 1, 2));
+    assert_eq!((opened.size_bytes, opened.files, opened.entries), (3_000_000, 2, 3));
     let digest = finished(stage(&fleet, &source, order(&source, &fleet.path("volume"), &target)));
     assert_eq!(prepare(&fleet, 1, BROADCAST).digest, digest);
     assert!(release(&fleet, 1).released);
@@ -404,7 +410,7 @@ fn an_agent_is_of_use_when_it_has_a_certificate_and_ends_within_five_seconds() {
         std::thread::sleep(Duration::from_millis(50));
     }
     let left = fleet.metrics(1)["gridcast_agent_certificate_seconds"];
-    assert!((86_000.0..=86_400.0).contains(&left), "{left}");
+    assert!((86_000..=86_400).contains(&left), "{left}");
 
     // Whoever waits is told at once.
     let pid = nix::unistd::Pid::from_raw(i32::try_from(early.id()).unwrap());

@@ -19,9 +19,13 @@ pub(crate) struct Namespace {
 
 impl Namespace {
     pub(crate) fn new() -> Self {
+        Self::held_by(&["unshare", "--net", "cat"])
+    }
+
+    /// That of a process which this command becomes.
+    pub(crate) fn held_by(command: &[&str]) -> Self {
         assert!(nix::unistd::geteuid().is_root(), "these tests make network namespaces: run them as root");
-        let holder =
-            Command::new("unshare").args(["--net", "cat"]).stdin(Stdio::piped()).spawn().expect("unshare");
+        let holder = Command::new(command[0]).args(&command[1..]).stdin(Stdio::piped()).spawn().unwrap();
         let own = fs::read_link("/proc/self/ns/net").unwrap();
         let namespace = Self { holder };
         for _ in 0..1_000 {

@@ -13,9 +13,11 @@
 mod arrival;
 mod record;
 mod registry;
+mod request;
 mod service;
 #[cfg(test)]
 mod tests;
+mod upkeep;
 mod volumes;
 
 use std::io;

@@ -2,19 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use gridcast_core::failure::chain;
 use gridcast_proto::v1::{DatasetRecord, PrepareReply, PrepareRequest, ReleaseReply};
 use tokio::sync::watch;
 
 use super::DatasetError;
 use super::record::{End, Record, Records};
-use crate::broadcast::{remove, sweep};
-use crate::node::pods::is_uid;
+use super::request::{new_record, touch};
+use crate::broadcast::remove;
 
 /// Datasets of one node.
 const MAX_DATASETS: usize = 10_000;
@@ -22,14 +20,11 @@ const MAX_DATASETS: usize = 10_000;
 const MAX_NAMED: usize = 20;
 /// A cancelled transfer ends within this; what it wrote is removed by then.
 const CANCEL_PATIENCE: Duration = Duration::from_secs(10);
-const MAX_PATH_BYTES: usize = 256;
-const DISCARDED: &str = ".discarded";
-const OURS: &str = ".gridcast-";
 
 /// The datasets of a node. All that is not `async` may block.
 #[derive(Debug)]
 pub(crate) struct Registry {
-    data: PathBuf,
+    pub(super) data: PathBuf,
     pub(super) records: Records,
     pub(super) boot: String,
     state: Mutex<State>,
@@ -316,176 +311,10 @@ impl Registry {
         }
         Ok(self.lock())
     }
-
-    /// Moves the data of `record` out of the way, if it is the record's; returns where it is to be removed.
-    pub(super) fn discard(&self, record: &Record, number: u64) -> Result<Option<PathBuf>, DatasetError> {
-        if !record.begun {
-            return Ok(None);
-        }
-        let target = self.target(record);
-        let aside = self.data.join(format!("{OURS}{}-{number}{DISCARDED}", record.uid));
-        match fs::rename(&target, &aside) {
-            Ok(()) => {
-                self.remove_empty_parents(&target);
-                Ok(Some(aside))
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            // Another file system is mounted on the way.
-            Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
-                remove(&target);
-                self.remove_empty_parents(&target);
-                Ok(None)
-            }
-            Err(source) => Err(DatasetError::System { action: "remove", path: target, source }),
-        }
-    }
-
-    fn remove_empty_parents(&self, target: &Path) {
-        let below = |parent: &&Path| parent.starts_with(&self.data) && *parent != self.data;
-        for parent in target.ancestors().skip(1).take_while(below) {
-            if fs::remove_dir(parent).is_err() {
-                break;
-            }
-        }
-    }
-
-    /// A dataset whose directory has gone is not verified any more.
-    pub(super) fn forget_what_vanished(&self, dataset: &mut Dataset) {
-        let record = &mut dataset.record;
-        if record.verified.is_none() || self.target(record).is_dir() {
-            return;
-        }
-        tracing::warn!(dataset = record.uid, path = %self.target(record).display(), "a dataset's directory has gone");
-        record.verified = None;
-        // Where this fails it is found out again after the next start.
-        let _ = self.records.save(record);
-    }
-
-    /// Compares records with what is there, at the start.
-    fn look_again(&self) {
-        let uids: Vec<String> = self.lock().datasets.keys().cloned().collect();
-        for uid in uids {
-            if let Err(error) = self.look_again_at(&uid) {
-                // One that is stuck must not keep all others away.
-                tracing::error!(dataset = uid, error = chain(&error), "a dataset could not be looked after");
-            }
-        }
-    }
-
-    fn look_again_at(&self, uid: &str) -> Result<(), DatasetError> {
-        let mut state = self.lock();
-        let number = next(&mut state);
-        let Some(dataset) = state.datasets.get_mut(uid) else { return Ok(()) };
-        let mut record = dataset.record.clone();
-        if record.boot != self.boot {
-            // No mount outlives the kernel.
-            record.mounts.clear();
-            record.boot.clone_from(&self.boot);
-            if record.verified.as_ref().is_some_and(|verified| !verified.synced) {
-                tracing::warn!(
-                    dataset = uid,
-                    "the node was restarted before the dataset was safe on its disk"
-                );
-                record.verified = None;
-            }
-        }
-        if dataset.record != record {
-            self.save(&record)?;
-            dataset.record = record;
-        }
-        self.forget_what_vanished(dataset);
-        if dataset.record.verified.is_none()
-            && let Some(discarded) = self.discard(&dataset.record, number)?
-        {
-            remove(&discarded);
-        }
-        let end = dataset.record.end;
-        if matches!(end, End::Keep | End::Remove) && dataset.record.mounts.is_empty() {
-            drop(self.finish(state, uid, end)?);
-        }
-        Ok(())
-    }
-
-    /// Removes what transfers and removals left that were interrupted.
-    fn sweep(&self, records: &[Record]) {
-        let mut parents: Vec<PathBuf> =
-            records.iter().filter_map(|record| Some(self.target(record).parent()?.to_owned())).collect();
-        let Ok(found) = fs::read_dir(&self.data) else { return };
-        for entry in found.flatten() {
-            let name = entry.file_name();
-            match name.to_str() {
-                Some(name) if name.starts_with(OURS) && name.ends_with(DISCARDED) => remove(&entry.path()),
-                _ => parents.push(entry.path()),
-            }
-        }
-        parents.sort();
-        parents.dedup();
-        for parent in parents {
-            sweep(&parent);
-        }
-    }
 }
 
 /// A number that was not used before.
 pub(super) fn next(state: &mut State) -> u64 {
     state.counter += 1;
     state.counter
-}
-
-/// Whether one of the paths lies at or below the other.
-fn touch(one: &Record, other: &Record) -> bool {
-    one.namespace == other.namespace
-        && (one.path.starts_with(&other.path) || other.path.starts_with(&one.path))
-}
-
-fn new_record(request: PrepareRequest) -> Result<Record, DatasetError> {
-    let PrepareRequest { namespace, name, uid, path, source } = request;
-    let refuse = |field, value: &str, bound| {
-        let value = value.escape_debug().take(120).collect();
-        Err(DatasetError::Argument { field, value, bound })
-    };
-    if !is_name(&namespace, 63) || namespace.contains('.') {
-        return refuse("namespace", &namespace, "a DNS label");
-    }
-    if !is_name(&name, 253) {
-        return refuse("name", &name, "a DNS name");
-    }
-    if !is_uid(&uid) || uid.bytes().any(|byte| byte.is_ascii_uppercase()) {
-        return refuse("uid", &uid, "the UID of a Broadcast");
-    }
-    if source.is_empty() || source.len() > 253 {
-        return refuse("source", &source, "the name in a certificate");
-    }
-    let path = if path.is_empty() { PathBuf::from(&name) } else { PathBuf::from(path) };
-    let plain = path.components().all(|part| match part {
-        Component::Normal(part) => part.to_str().is_some_and(|part| !part.starts_with(OURS)),
-        _ => false,
-    });
-    if !plain || path.as_os_str().len() > MAX_PATH_BYTES {
-        return refuse("path", &path.to_string_lossy(), "a relative path without `.` and `..`");
-    }
-    Ok(Record {
-        namespace,
-        name,
-        uid,
-        // Without doubled and final slashes, so that paths can be compared.
-        path: path.components().collect(),
-        source,
-        begun: false,
-        verified: None,
-        mounts: Vec::new(),
-        boot: String::new(),
-        end: End::Wanted,
-    })
-}
-
-/// Lower-case letters, digits, `-` and `.`, with a letter or digit at each end.
-fn is_name(name: &str, longest: usize) -> bool {
-    let alphanumeric = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let is_label = |label: &str| {
-        let ends = [label.bytes().next(), label.bytes().last()];
-        ends.into_iter().all(|end| end.is_some_and(alphanumeric))
-            && label.bytes().all(|byte| alphanumeric(byte) || byte == b'-')
-    };
-    name.len() <= longest && name.split('.').all(is_label)
 }

@@ -27,30 +27,47 @@ pub(crate) fn is_uid(uid: &str) -> bool {
 }
 
 /// The pod's oldest process, which is that of its sandbox where the runtime has one: later ones may have made namespaces
-/// of their own. None where there is no process of this pod.
+/// of their own. None where there is no process of this pod, an error where there is one that may not be looked at.
 pub(crate) fn find(proc: &Path, uid: &str) -> io::Result<Option<Found>> {
     let mut oldest: Option<(u64, Found)> = None;
+    let mut hidden = None;
     for entry in fs::read_dir(proc)? {
         let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
         // Processes come and go meanwhile.
-        let Some(found) = look_at(proc, pid, uid) else { continue };
+        let found = match look_at(proc, pid, uid) {
+            Ok(Some(found)) => found,
+            Ok(None) => continue,
+            Err(error) => {
+                hidden = Some(error);
+                continue;
+            }
+        };
         let age = (started(proc, pid), pid);
         if oldest.as_ref().is_none_or(|(time, known)| age < (*time, known.pid)) {
             oldest = Some((age.0, found));
         }
     }
-    Ok(oldest.map(|(_, found)| found))
+    match (oldest, hidden) {
+        (None, Some(error)) => Err(error),
+        (oldest, _) => Ok(oldest.map(|(_, found)| found)),
+    }
 }
 
-/// The process `pid`, if it is one of the pod's.
-pub(crate) fn look_at(proc: &Path, pid: u32, uid: &str) -> Option<Found> {
-    let groups = fs::read_to_string(proc.join(pid.to_string()).join("cgroup")).ok()?;
+/// The process `pid`, if it is one of the pod's. Fails only where it is and may not be looked at.
+pub(crate) fn look_at(proc: &Path, pid: u32, uid: &str) -> io::Result<Option<Found>> {
+    let Ok(groups) = fs::read_to_string(proc.join(pid.to_string()).join("cgroup")) else { return Ok(None) };
     if !is_in_pod(&groups, uid) {
-        return None;
+        return Ok(None);
     }
-    // A zombie has none.
-    let namespace = fs::read_link(namespace_path(proc, pid)).ok()?;
-    Some(Found { pid, namespace })
+    match fs::read_link(namespace_path(proc, pid)) {
+        Ok(namespace) => Ok(Some(Found { pid, namespace })),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(io::Error::new(
+            error.kind(),
+            format!("process {pid} may not be looked at: the agent needs the capability SYS_PTRACE"),
+        )),
+        // A zombie has none.
+        Err(_) => Ok(None),
+    }
 }
 
 /// Where the network namespace of a process can be opened.
@@ -139,6 +156,6 @@ mod tests {
         let found = find(proc.path(), UID).unwrap();
         assert_eq!(found, Some(Found { pid: 9, namespace: "net:[1]".into() }), "a zombie shows no namespace");
         assert_eq!(find(proc.path(), "nobody").unwrap(), None);
-        assert_eq!(look_at(proc.path(), 2, UID), None);
+        assert_eq!(look_at(proc.path(), 2, UID).unwrap(), None);
     }
 }

@@ -226,7 +226,7 @@ async fn sweep(pods: Weak<Shared>) {
 impl Shared {
     fn process(&self, uid: &str, known: Option<&Found>) -> io::Result<Option<Found>> {
         if let Some(known) = known {
-            let now = look_at(&self.proc, known.pid, uid);
+            let now = look_at(&self.proc, known.pid, uid)?;
             if now.as_ref() == Some(known) {
                 return Ok(now);
             }

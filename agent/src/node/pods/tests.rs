@@ -17,11 +17,13 @@ struct Process(Child);
 impl Process {
     fn start() -> Self {
         assert!(nix::unistd::geteuid().is_root(), "network namespaces are made by root");
-        let child = Command::new("unshare").args(["--net", "cat"]).stdin(Stdio::piped()).spawn().unwrap();
+        let process =
+            Self(Command::new("unshare").args(["--net", "cat"]).stdin(Stdio::piped()).spawn().unwrap());
         let own = fs::read_link("/proc/self/ns/net").unwrap();
         for _ in 0..1_000 {
-            if fs::read_link(format!("/proc/{}/ns/net", child.id())).is_ok_and(|other| other != own) {
-                return Self(child);
+            let namespace = fs::read_link(format!("/proc/{}/ns/net", process.0.id()));
+            if namespace.is_ok_and(|other| other != own) {
+                return process;
             }
             std::thread::sleep(Duration::from_millis(5));
         }
