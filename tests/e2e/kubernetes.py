@@ -117,6 +117,9 @@ class Kubernetes:
                     and (message is None or re.search(message, condition["message"]))
                 ):
                     return condition
+            for condition in (last[0] or {}).get("status", {}).get("conditions", []):
+                if type_ == "Ready" and status == "True" and condition["type"] == "Failed" and condition["status"] == "True":
+                    raise Failed(f"{kind} {name} failed")
             return None
 
         try:

@@ -19,8 +19,8 @@ def scenario_suspend_and_resume_with_a_changed_image(kube):
         kube.wait("no pods", lambda: not pods(kube, "ring", namespace), 30)
         if kube.condition("vcl", "ring", namespace, "Ready"):
             raise Failed("a suspended cluster has a condition Ready: kstatus would wait for ever")
-        text = cluster("ring", ["examples/ring/ring", "-n", "10", "-m", "4096"], image="registry.example/sl-mpich:9", implementation="MPICH")
-        kube.apply(text, namespace)  # resumes, for `suspend` is not in it
+        text = cluster("ring", ["examples/ring/ring", "-n", "10", "-m", "4096"], image="registry.example/sl-mpich:9", implementation="MPICH", spec="suspend: false")
+        kube.apply(text, namespace)
         complete(kube, "ring", namespace)
 
 
