@@ -66,7 +66,7 @@ def scenario_deleted_while_staging(kube):
 def scenario_troubles_are_conditions_and_recover(kube):
     with kube.namespace("troubles") as namespace:
         begun = time.monotonic()
-        kube.apply(cluster("image", ["true"], image="registry.example/is-not-there:1"), namespace)
+        kube.apply(cluster("image", ["true"], image="127.0.0.1:1/is-not-there:1"), namespace)
         kube.wait_condition("vcl", "image", namespace, "Ready", "False", message="is-not-there", timeout=20)
         notes = [f"image pull failure told after {time.monotonic() - begun:.1f} s"]
 
