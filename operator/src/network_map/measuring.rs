@@ -11,7 +11,6 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use gridcast_control::{
     Remote, StepFailure,
     measure::{self, Limits, ProbeAsk, Quick},
-    tune,
     tune::describe,
 };
 use gridcast_core::{
@@ -79,7 +78,7 @@ pub(crate) async fn measure(
     ask: &ProbeAsk,
 ) -> Result<Found, StepFailure> {
     // A pod's namespace answers probes from when its agent is first asked about it.
-    tune::describe(remotes).await?;
+    describe(remotes).await?;
     // An agent enters a pod when it is first asked about it; from then on the pod answers the pings of others.
     describe(remotes).await?;
     if remotes.len() > MOST_PAIRS {
