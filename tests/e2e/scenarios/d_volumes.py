@@ -55,10 +55,11 @@ def scenario_a_plain_pod_mounts_a_broadcast(kube):
         kube.wait_condition("bc", "data", namespace, "Ready")
         for name in ("early", "part"):
             kube.kubectl("-n", namespace, "wait", "--for=condition=Ready", f"pod/{name}", "--timeout=90s")
-        told = kube.kubectl("-n", namespace, "logs", "early")
+        told = kube.wait("the pod tells", lambda: (lambda log: log if log.strip()[-1:].isdigit() else None)(kube.kubectl("-n", namespace, "logs", "early")), 20)
         if "first" not in told or "Read-only file system" not in told or told.split()[-1] != "2":
             raise Failed(f"the pod saw: {told}")
-        expect("the part by subPath", kube.kubectl("-n", namespace, "logs", "part").strip(), "second")
+        part = kube.wait("the other tells", lambda: kube.kubectl("-n", namespace, "logs", "part").strip(), 20)
+        expect("the part by subPath", part, "second")
         # While pods have it, the data stays.
         kube.kubectl("-n", namespace, "delete", "bc", "data", "--wait=false")
         kube.wait("the condition tells that it is mounted", lambda: "mount" in str((kube.get("bc", "data", namespace) or {}).get("status")), 30)
