@@ -11,12 +11,12 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, Resource, ResourceExt as _,
     api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
-    core::NamespaceResourceScope,
+    core::{NamespaceResourceScope, Request},
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use crate::{context::Context, failure::Error, kind::Watched, metrics::Verb, stores::trim_pod};
+use crate::{context::Context, failure::Error, kind::Watched, metrics::Verb, slim::SlimPod};
 
 /// Field manager of every write.
 pub const FIELD_MANAGER: &str = "gridcast-operator";
@@ -104,9 +104,9 @@ pub async fn create_if_absent<K: Object>(context: &Context, object: &K) -> Resul
     }
 }
 
-/// Creates the pods of one cluster, many at a time. Ends at the first that is refused; those in flight by then are
-/// finished or not, and the next call meets them.
-pub async fn create_pods(context: &Context, pods: Vec<Pod>) -> Result<(), Error> {
+/// Creates the pods of one cluster, many at a time; each is asked of `pods` only when its turn comes. Ends at the first that
+/// is refused; those in flight by then are finished or not, and the next call meets them.
+pub async fn create_pods(context: &Context, pods: impl IntoIterator<Item = Pod>) -> Result<(), Error> {
     stream::iter(pods)
         .map(|pod| async move { create_pod(context, &pod).await.map(drop) })
         .buffer_unordered(CREATIONS)
@@ -116,12 +116,10 @@ pub async fn create_pods(context: &Context, pods: Vec<Pod>) -> Result<(), Error>
 
 /// Creates one pod and puts it on the shelf.
 pub async fn create_pod(context: &Context, pod: &Pod) -> Result<Creation, Error> {
-    let (api, name) = (api::<Pod>(context, pod), pod.name_any());
-    let parameters = PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
-    match settle::<Pod, _>(context, Verb::Create, &name, api.create(&parameters, pod).await) {
-        Ok(mut created) => {
+    let name = pod.name_any();
+    match settle::<Pod, _>(context, Verb::Create, &name, post_pod(context, pod).await) {
+        Ok(SlimPod(created)) => {
             let uid = created.metadata.uid.clone().unwrap_or_default();
-            trim_pod(&mut created);
             context.stores.pods.written(created);
             Ok(Creation::Created(uid))
         }
@@ -130,15 +128,23 @@ pub async fn create_pod(context: &Context, pod: &Pod) -> Result<Creation, Error>
     }
 }
 
+/// As [`Api::create`], but reads of the answer only what is kept.
+async fn post_pod(context: &Context, pod: &Pod) -> Result<SlimPod, kube::Error> {
+    let parameters = PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
+    let body = serde_json::to_vec(pod).map_err(kube::Error::SerdeError)?;
+    let request = Request::new(Pod::url_path(&(), pod.metadata.namespace.as_deref()));
+    let mut request = request.create(&parameters, body).map_err(kube::Error::BuildRequest)?;
+    request.extensions_mut().insert("create");
+    context.client.request(request).await
+}
+
 /// Deletes the pod of this name and UID; `grace_seconds` as its own spec says if absent. One that is gone is as wanted.
 pub async fn delete_pod(context: &Context, pod: &Pod, grace_seconds: Option<u32>) -> Result<(), Error> {
     let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
     let uid = pod.metadata.uid.clone().unwrap_or_default();
-    match delete_object(context, pod, grace_seconds).await? {
-        Some(mut dying) => {
-            trim_pod(&mut dying);
-            context.stores.pods.written(dying);
-        }
+    let api: Api<SlimPod> = Api::namespaced(context.client.clone(), &namespace);
+    match delete_by_uid(context, &api, &name, pod.uid(), grace_seconds).await? {
+        Some(SlimPod(dying)) => context.stores.pods.written(dying),
         None => context.stores.pods.removed(&namespace, &name, &uid),
     }
     Ok(())
@@ -150,7 +156,8 @@ pub async fn delete<K: Object>(
     object: &K,
     grace_seconds: Option<u32>,
 ) -> Result<(), Error> {
-    delete_object(context, object, grace_seconds).await.map(drop)
+    let api = api::<K>(context, object);
+    delete_by_uid(context, &api, &object.name_any(), object.uid(), grace_seconds).await.map(drop)
 }
 
 /// Deletes what a plan only knows by name. One that is gone is as wanted.
@@ -164,18 +171,22 @@ pub async fn delete_named<K: Object>(context: &Context, namespace: &str, name: &
     }
 }
 
-async fn delete_object<K: Object>(
+async fn delete_by_uid<K>(
     context: &Context,
-    object: &K,
+    api: &Api<K>,
+    name: &str,
+    uid: Option<String>,
     grace_seconds: Option<u32>,
-) -> Result<Option<K>, Error> {
-    let (api, name) = (api::<K>(context, object), object.name_any());
+) -> Result<Option<K>, Error>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
     let parameters = DeleteParams {
         grace_period_seconds: grace_seconds,
-        preconditions: Some(Preconditions { uid: object.uid(), resource_version: None }),
+        preconditions: Some(Preconditions { uid, resource_version: None }),
         ..DeleteParams::background()
     };
-    match settle::<K, _>(context, Verb::Delete, &name, api.delete(&name, &parameters).await) {
+    match settle::<K, _>(context, Verb::Delete, name, api.delete(name, &parameters).await) {
         Ok(either) => Ok(either.left()),
         // Gone, or another of the same name.
         Err(error) if matches!(error.code(), Some(404 | 409)) => Ok(None),

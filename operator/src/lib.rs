@@ -26,6 +26,7 @@ pub mod operations;
 pub mod queue;
 pub mod reconcile;
 pub mod run;
+pub mod slim;
 pub mod stores;
 pub mod uninstall;
 pub mod verdict;

@@ -1,7 +1,7 @@
 //! Starts what the command line asks for, and stops it.
 
 use std::{
-    io::Write as _,
+    io::{IsTerminal as _, Write as _},
     net::{Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::Arc,
     time::Duration,
@@ -196,7 +196,10 @@ fn host_name() -> String {
 fn start_log(args: &LogArgs) -> anyhow::Result<()> {
     let LogArgs { log, log_format } = args;
     let filter = EnvFilter::try_new(log).with_context(|| format!("--log: cannot read {log:?}"))?;
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr);
     match log_format {
         LogFormat::Text => log.init(),
         LogFormat::Json => log.json().init(),

@@ -14,6 +14,8 @@ use gridcast_crds::{Broadcast, NetworkMap, VirtualCluster};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{Resource, ResourceExt as _, core::PartialObjectMeta, runtime::watcher::Event};
 
+pub use crate::slim::trim_pod;
+
 use crate::queue::Key;
 
 /// Label of everything that gridcast makes.
@@ -39,9 +41,9 @@ pub struct Stores {
     pub broadcasts: Shelf<Broadcast>,
     /// NetworkMaps.
     pub network_maps: Shelf<NetworkMap>,
-    /// Pods that gridcast made, trimmed: see [`trim_pod`].
+    /// Pods that gridcast made, as [`crate::slim`] keeps them.
     pub pods: Shelf<Pod>,
-    /// Pods of the node agents, trimmed.
+    /// Pods of the node agents, alike.
     pub agents: Shelf<Pod>,
     /// Metadata of the Kubernetes nodes, without annotations.
     pub nodes: Shelf<PartialObjectMeta<Node>>,
@@ -153,30 +155,6 @@ fn owner_key<K: Resource>(object: &K) -> Option<String> {
 /// The node that a pod has a place on.
 pub fn node_of(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref()?.node_name.as_deref()
-}
-
-/// Drops what nobody asks a cached pod for: all of the spec but `nodeName`, `hostNetwork` and the containers' names, the
-/// managed fields and the annotations. A thousand pods with users' templates stay at a few MB.
-pub fn trim_pod(pod: &mut Pod) {
-    pod.metadata.managed_fields = None;
-    pod.metadata.annotations = None;
-    if let Some(spec) = pod.spec.take() {
-        let names = |containers: Vec<k8s_openapi::api::core::v1::Container>| {
-            containers
-                .into_iter()
-                .map(|container| k8s_openapi::api::core::v1::Container {
-                    name: container.name,
-                    ..Default::default()
-                })
-                .collect::<Vec<_>>()
-        };
-        pod.spec = Some(k8s_openapi::api::core::v1::PodSpec {
-            node_name: spec.node_name,
-            host_network: spec.host_network,
-            containers: names(spec.containers),
-            ..Default::default()
-        });
-    }
 }
 
 type Keys<K> = fn(&K) -> Vec<String>;

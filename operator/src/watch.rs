@@ -28,7 +28,8 @@ use crate::{
     events,
     failure::chain,
     kind::{Owner, Watched},
-    stores::{AGENT_APP, APP, CLUSTER, Change, MANAGED_BY, Shelf, node_of, trim_pod},
+    slim::SlimPod,
+    stores::{AGENT_APP, APP, CLUSTER, Change, MANAGED_BY, Shelf, node_of},
 };
 
 /// Changes of nodes and agents come in rows; those that wait for one look after the row.
@@ -44,17 +45,17 @@ pub async fn watch(context: Arc<Context>) {
         follow_kind(&context, &context.stores.clusters, |change| cluster_changed(&context, change)),
         follow_kind(&context, &context.stores.broadcasts, |change| child_changed(&context, change)),
         follow_kind(&context, &context.stores.network_maps, |change| child_changed(&context, change)),
-        follow(scoped(&context.client, scope.as_deref()), pods, &context.stores.pods, trim_pod, |change| {
+        follow(scoped(&context.client, scope.as_deref()), pods, &context.stores.pods, slim, |change| {
             pod_changed(&context, change);
         }),
-        follow(scoped(&context.client, Some(&own)), agents, &context.stores.agents, trim_pod, |change| {
+        follow(scoped(&context.client, Some(&own)), agents, &context.stores.agents, slim, |change| {
             agent_changed(&context, change);
         }),
         follow(
             Api::<PartialObjectMeta<Node>>::all(context.client.clone()),
             watcher::Config::default(),
             &context.stores.nodes,
-            trim_node,
+            without_annotations,
             |change| node_changed(&context, change),
         ),
     );
@@ -86,21 +87,33 @@ async fn follow_kind<K: Watched>(context: &Context, shelf: &Shelf<K>, mut change
     }
 }
 
-async fn follow<K>(
-    api: Api<K>,
+/// Follows `W` as it is read, and keeps `keep` of it.
+async fn follow<W, K>(
+    api: Api<W>,
     config: watcher::Config,
     shelf: &Shelf<K>,
-    trim: fn(&mut K),
+    keep: fn(W) -> K,
     mut changed: impl FnMut(&Change<K>),
 ) where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+    W: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+    K: Resource,
 {
-    let mut events = watcher(api, config).default_backoff().modify(trim).boxed();
+    let mut events = watcher(api, config).default_backoff().boxed();
     while let Some(event) = events.next().await {
         match event {
-            Ok(event) => take(shelf, event, &mut changed),
-            Err(error) => log(&error, &K::plural(&())),
+            Ok(event) => take(shelf, map(event, keep), &mut changed),
+            Err(error) => log(&error, &W::plural(&())),
         }
+    }
+}
+
+fn map<W, K>(event: Event<W>, keep: fn(W) -> K) -> Event<K> {
+    match event {
+        Event::Apply(object) => Event::Apply(keep(object)),
+        Event::Delete(object) => Event::Delete(keep(object)),
+        Event::InitApply(object) => Event::InitApply(keep(object)),
+        Event::Init => Event::Init,
+        Event::InitDone => Event::InitDone,
     }
 }
 
@@ -157,9 +170,14 @@ fn log(error: &watcher::Error, what: &str) {
     tracing::warn!(what, error = text, "{hint}");
 }
 
-fn trim_node(node: &mut PartialObjectMeta<Node>) {
+fn slim(SlimPod(pod): SlimPod) -> Pod {
+    pod
+}
+
+fn without_annotations(mut node: PartialObjectMeta<Node>) -> PartialObjectMeta<Node> {
     node.metadata.managed_fields = None;
     node.metadata.annotations = None;
+    node
 }
 
 fn cluster_changed(context: &Context, change: &Change<gridcast_crds::VirtualCluster>) {

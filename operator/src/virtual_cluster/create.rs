@@ -1,6 +1,6 @@
 //! Makes the pods of a cluster, as long as it takes.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use gridcast_control::StepFailure;
 use gridcast_crds::VirtualCluster;
@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 
 use super::{
-    objects::{Blueprint, INCARNATION, places},
+    objects::{Blueprint, INCARNATION, Place, places},
     observed::{Creation, Trouble},
 };
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Least and longest wait before the API server is asked again for what it refused.
-const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
 
 /// Makes the pods of these names. Ends when all exist; fails only by what the spec has to change.
 pub(super) async fn create(
@@ -28,14 +28,19 @@ pub(super) async fn create(
     names: Vec<String>,
     reporter: Reporter<Creation>,
 ) -> Result<Creation, StepFailure> {
+    let names: HashSet<String> = names.into_iter().collect();
+    let image = super::apply::image(&context);
+    let blueprint =
+        Blueprint { cluster: &cluster, image: &image, operator_namespace: &context.settings.namespace };
     let mut wait = RETRY.0;
     loop {
-        let missing = missing(&context, &cluster, &names)?;
+        let missing = missing(&context, &blueprint, &names)?;
         if missing.is_empty() {
             return Ok(Creation::default());
         }
-        let refused = match apply::create_pods(&context, missing.clone()).await {
-            Ok(()) => taken(&context, &missing),
+        let pods = Asked { blueprint, places: missing.iter() };
+        let refused = match apply::create_pods(&context, pods).await {
+            Ok(()) => taken(&context, &blueprint, &missing),
             Err(error) => Some(refusal(&error)?),
         };
         let Some(refused) = refused else { return Ok(Creation::default()) };
@@ -45,16 +50,35 @@ pub(super) async fn create(
     }
 }
 
-fn missing(context: &Context, cluster: &VirtualCluster, names: &[String]) -> Result<Vec<Pod>, StepFailure> {
-    let image = super::apply::image(context);
-    let blueprint = Blueprint { cluster, image: &image, operator_namespace: &context.settings.namespace };
-    places(cluster)
-        .filter(|place| names.contains(&place.name))
-        .map(|place| {
-            blueprint.pod(&place).map_err(|error| StepFailure::new(reason(&error), error.to_string()))
-        })
-        .filter(|pod| pod.as_ref().map_or(true, |pod| !exists(context, pod)))
-        .collect()
+/// Pods that are made when their turn comes: a thousand that wait for theirs would be most of what the operator holds.
+struct Asked<'a> {
+    blueprint: Blueprint<'a>,
+    places: std::slice::Iter<'a, Place<'a>>,
+}
+
+impl Iterator for Asked<'_> {
+    type Item = Pod;
+
+    fn next(&mut self) -> Option<Pod> {
+        self.places.find_map(|place| self.blueprint.pod(place).ok())
+    }
+}
+
+/// The places of these names whose pod is not there yet.
+fn missing<'a>(
+    context: &Context,
+    blueprint: &Blueprint<'a>,
+    names: &HashSet<String>,
+) -> Result<Vec<Place<'a>>, StepFailure> {
+    let mut missing = Vec::new();
+    for place in places(blueprint.cluster).filter(|place| names.contains(&place.name)) {
+        let pod = blueprint.pod(&place);
+        let pod = pod.map_err(|error| StepFailure::new(reason(&error), error.to_string()))?;
+        if !exists(context, &pod) {
+            missing.push(place);
+        }
+    }
+    Ok(missing)
 }
 
 fn reason(error: &super::objects::template::TemplateError) -> &'static str {
@@ -68,6 +92,10 @@ fn reason(error: &super::objects::template::TemplateError) -> &'static str {
 /// The reason of a template that the API server does not take.
 const INVALID: &str = "InvalidPodTemplate";
 
+/// What the API server says where the pod itself is not at fault: no permission, no service account yet, a namespace that
+/// goes.
+const PASSING: [&str; 3] = ["cannot create resource", "service account", "being terminated"];
+
 /// Whether the very pod that is asked for is known.
 fn exists(context: &Context, asked: &Pod) -> bool {
     let incarnation = |pod: &Pod| pod.labels().get(INCARNATION).cloned();
@@ -77,9 +105,9 @@ fn exists(context: &Context, asked: &Pod) -> bool {
 }
 
 /// A name that the API server says exists, though no pod of ours has it: somebody else's pod, or one of ours that goes.
-fn taken(context: &Context, asked: &[Pod]) -> Option<Trouble> {
-    let pod = asked.iter().find(|pod| !exists(context, pod))?;
-    let name = pod.name_any();
+fn taken(context: &Context, blueprint: &Blueprint<'_>, asked: &[Place<'_>]) -> Option<Trouble> {
+    let mut pods = asked.iter().filter_map(|place| blueprint.pod(place).ok());
+    let name = pods.find(|pod| !exists(context, pod))?.name_any();
     Some(Trouble::new(
         "NameTaken",
         format!(
@@ -95,7 +123,9 @@ fn refusal(error: &Error) -> Result<Trouble, StepFailure> {
         Some(400 | 422) => Err(StepFailure::new(INVALID, told)),
         Some(403) if told.contains("exceeded quota") => Ok(Trouble::new("QuotaExceeded", told)),
         Some(403) if told.contains("violates PodSecurity") => Ok(Trouble::new("PodSecurityViolation", told)),
-        Some(403) => Ok(Trouble::new("PodForbidden", told)),
+        Some(403) if PASSING.iter().any(|mark| told.contains(mark)) => Ok(Trouble::new("PodForbidden", told)),
+        // An admission plugin that does not like the pod: a priority class that is not there, a limit that is exceeded.
+        Some(403) => Err(StepFailure::new(INVALID, told)),
         _ => Ok(Trouble::new("PodRefused", told)),
     }
 }
@@ -127,6 +157,14 @@ mod tests {
             "wait: QuotaExceeded"
         );
         assert_eq!(refused(403, "violates PodSecurity \"restricted:latest\""), "wait: PodSecurityViolation");
+        assert!(
+            refused(403, "pods \"x\" is forbidden: no PriorityClass with name y was found")
+                .starts_with("stalled: Invalid")
+        );
+        assert_eq!(
+            refused(403, "error looking up service account default/x: not found"),
+            "wait: PodForbidden"
+        );
         assert_eq!(refused(500, "webhook failed"), "wait: PodRefused");
     }
 }
