@@ -26,8 +26,9 @@ const OWN: [&str; 11] = [
     conditions::COMPLETE,
     conditions::FAILED,
 ];
-/// Status writes that show nothing but progress are at least this far apart: each wakes every watcher.
-pub(super) const WRITE_EVERY: Duration = Duration::from_secs(1);
+/// Status writes that show nothing but progress are at least this far apart: each wakes every watcher, and a small cluster
+/// is up before the second.
+pub(super) const WRITE_EVERY: Duration = Duration::from_secs(2);
 /// A failed operation that may go well another time is begun again after this.
 pub(super) const RETRY_AFTER: Duration = Duration::from_secs(5);
 /// What the API server refused is asked for again after this.

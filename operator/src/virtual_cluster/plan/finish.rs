@@ -65,6 +65,8 @@ impl Outcome {
 /// Publishes what came of the cluster, and goes on to its end.
 pub(super) fn conclude(draft: &mut Draft<'_>, outcome: Outcome) {
     let Outcome { failure, exit_code, placement, log_tail, at } = outcome;
+    // What was to be done for a cluster that goes on.
+    draft.plan.actions.clear();
     let at = at.unwrap_or(draft.now).min(draft.now);
     draft.reached(|timeline| &mut timeline.finished, at);
     let Some(program) = &draft.spec().run else {
@@ -253,8 +255,12 @@ fn clean_up(draft: &mut Draft<'_>, nodes: &Nodes<'_>) {
     let collect = observed.collect_pods.iter().map(|pod| (pod.name.clone(), &pod.pod));
     let gone: Vec<_> = gone.into_iter().chain(collect).collect();
     nodes::delete(draft, &gone);
+    let stays = |name: &str| kept.iter().any(|(kept, pod)| kept == name && pod.deleting.is_none());
+    for node in &mut draft.status.nodes {
+        node.ready &= stays(&node.name);
+    }
     // As it is when that is done: another write for it would tell nobody anything.
-    draft.status.replicas = Some(count(kept.len()));
+    draft.status.replicas = Some(count(kept.iter().filter(|(_, pod)| pod.deleting.is_none()).count()));
     let running = if policy == Cleanup::None { nodes.running } else { 0 };
     draft.status.ready_replicas = Some(count(running));
 }

@@ -15,7 +15,10 @@ mod standing;
 
 use std::{sync::Arc, time::Duration};
 
-use gridcast_crds::{NetworkMap, conditions, virtual_cluster::VirtualClusterStatus};
+use gridcast_crds::{
+    NetworkMap, conditions,
+    virtual_cluster::{TcpMode, VirtualClusterStatus},
+};
 use jiff::Timestamp;
 
 use self::draft::Draft;
@@ -193,8 +196,10 @@ fn live(draft: &mut Draft<'_>) {
         draft.stalled(&trouble);
         return;
     }
+    // What else there is goes by its owner references.
+    let leaves_settings = draft.spec().tcp().mode == TcpMode::Apply;
     let finalizers = &draft.observed.cluster.metadata.finalizers;
-    if !finalizers.iter().flatten().any(|name| name == super::FINALIZER) {
+    if leaves_settings && !finalizers.iter().flatten().any(|name| name == super::FINALIZER) {
         draft.plan.finalizer = Finalizer::Add;
     }
     if draft.finished() {

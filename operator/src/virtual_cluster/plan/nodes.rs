@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use gridcast_crds::virtual_cluster::status::PlacedNode;
+use gridcast_crds::{conditions, virtual_cluster::status::PlacedNode};
 use jiff::Timestamp;
 
 use super::{
@@ -18,6 +18,8 @@ use crate::virtual_cluster::{
 const LISTED: usize = 64;
 /// After its time of grace a pod that is still there is waited for this long; then no kubelet is expected to answer.
 const BEYOND_GRACE: Duration = Duration::from_secs(30);
+/// A pod that is deleted and still there so long after its time is told of.
+const LATE: Duration = Duration::from_secs(5);
 /// Least and longest wait before a pod that ended is made anew.
 const REPLACE_AFTER: (Duration, Duration) = (Duration::from_secs(2), Duration::from_mins(1));
 /// kubelet makes volumes and network within this time; what takes longer is told.
@@ -114,12 +116,19 @@ fn is_broken(pod: &MemberPod) -> bool {
 
 fn trouble_of(member: &Member, now: Timestamp, data_is_there: bool) -> Option<Trouble> {
     let pod = member.pod.as_ref()?;
+    let name = &member.name;
+    if let Some(expected) = pod.deleting {
+        // Its end is as wanted, unless it does not come.
+        let late = elapsed(expected, now) >= LATE;
+        return late.then(|| {
+            Trouble::new(
+                "NodeLeaving",
+                format!("{name}: its pod should be gone, but kubelet has not removed it yet"),
+            )
+        });
+    }
     if let Some(trouble) = &pod.trouble {
         return Some(trouble.clone());
-    }
-    let name = &member.name;
-    if pod.deleting.is_some() {
-        return Some(Trouble::new("NodeLeaving", format!("{name}: its pod is being deleted")));
     }
     let waits = pod.waits_for_sandbox && pod.node.is_some() && data_is_there;
     let long = pod.created.is_some_and(|made| elapsed(made, now) >= SANDBOX);
@@ -129,6 +138,28 @@ fn trouble_of(member: &Member, now: Timestamp, data_is_there: bool) -> Option<Tr
             format!("{name}: kubelet waits for a volume or the network of the pod; `kubectl describe pod {name}` says which"),
         )
     })
+}
+
+/// Why nodes end again and again. It is told from the first time on until all run or something else is in the way: between
+/// two tries there is nothing to see, and each try would be news.
+pub(super) fn last_end(draft: &Draft<'_>, nodes: &Nodes<'_>) -> Option<Trouble> {
+    const ENDS: [&str; 4] = ["InitFailed", "NodeEnded", "OutOfMemory", "StartError"];
+    let told = draft.condition(conditions::PROVISIONED).filter(|told| told.status == "False")?;
+    if !ENDS.contains(&told.reason.as_str()) {
+        return None;
+    }
+    let host = told.message.split(':').next().unwrap_or_default();
+    let now = nodes.members.iter().filter_map(|member| trouble_of(member, draft.now, true));
+    let mut other = None;
+    for trouble in now {
+        if trouble.reason == told.reason && trouble.message.split(':').next() == Some(host) {
+            return Some(trouble);
+        }
+        if trouble.reason != told.reason {
+            other.get_or_insert(trouble);
+        }
+    }
+    Some(other.unwrap_or_else(|| Trouble::new(told.reason.clone(), told.message.clone())))
 }
 
 /// What became of a lost node, for people.
@@ -183,8 +214,7 @@ fn remove_strangers(draft: &mut Draft<'_>) {
 /// A pod that fails again and again is made anew ever more seldom: after a quarter of the time for which nodes have been
 /// missing, so that its last state can be looked at in between.
 fn replace_broken(draft: &mut Draft<'_>, nodes: &Nodes<'_>) {
-    let missing_since =
-        draft.since(gridcast_crds::conditions::PROVISIONED, false).unwrap_or_else(|| draft.start());
+    let missing_since = draft.since(conditions::PROVISIONED, false).unwrap_or_else(|| draft.start());
     let wait = (elapsed(missing_since, draft.now) / 4).clamp(REPLACE_AFTER.0, REPLACE_AFTER.1);
     let mut due = Vec::new();
     for member in nodes.members {

@@ -24,6 +24,8 @@ use crate::virtual_cluster::{
 /// What exists as long as the cluster has nodes.
 const OBJECTS: [ObjectKind; 4] =
     [ObjectKind::Secret, ObjectKind::Service, ObjectKind::NetworkPolicy, ObjectKind::ConfigMap];
+/// Reasons of a program that is started again.
+const AGAIN: [&str; 2] = ["Restarting", "Interrupted"];
 /// A program that is started again without being counted is started this seldom at most.
 const INTERRUPTED_EVERY: Duration = Duration::from_secs(10);
 
@@ -97,7 +99,7 @@ fn gate(
         return (Progress::Hindered(refused.trouble.clone()), false);
     }
     let Some(membership) = nodes.membership.clone() else {
-        let trouble = nodes.trouble(draft.now, data_is_there);
+        let trouble = nodes::last_end(draft, nodes).or_else(|| nodes.trouble(draft.now, data_is_there));
         if data_is_there && nodes.placed > nodes.running {
             draft.look_again(Duration::from_secs(5));
         }
@@ -162,8 +164,7 @@ fn mark(draft: &mut Draft<'_>, nodes: &Nodes<'_>, provisioned: &Progress, open: 
 
 /// Until it runs, people see why it does not run any more, where it did.
 fn keep_reason_of_restart(draft: &mut Draft<'_>) {
-    let again = ["Restarting", "Interrupted"];
-    if draft.condition(conditions::RUNNING).is_none_or(|running| !again.contains(&running.reason.as_str())) {
+    if restarting(draft).is_none() {
         draft.set(conditions::RUNNING, false, "Pending", "starts when nodes, data and network are as asked");
     }
 }
@@ -206,11 +207,20 @@ fn tell(draft: &mut Draft<'_>, nodes: &Nodes<'_>, waits: [Wait; 4], data_is_ther
     let order = if waits_for_data { [1, 0, 2, 3] } else { [0, 1, 2, 3] };
     for index in order {
         if let Progress::Going(message) = &waits[index].progress {
-            draft.reconciling(waits[index].stage, message);
+            match restarting(draft) {
+                Some(cause) => draft.reconciling("Restarting", &format!("{message}; {cause}")),
+                None => draft.reconciling(waits[index].stage, message),
+            }
             return true;
         }
     }
     false
+}
+
+/// Why the program does not run any more, where it did.
+fn restarting(draft: &Draft<'_>) -> Option<String> {
+    let running = draft.condition(conditions::RUNNING)?;
+    AGAIN.contains(&running.reason.as_str()).then(|| running.message.clone())
 }
 
 /// From when on the present wait is counted.

@@ -2,7 +2,7 @@
 
 use gridcast_crds::{
     VirtualCluster, VirtualClusterSpec,
-    virtual_cluster::{Gang, Implementation, RemoteShell, TcpMode, TcpProfile},
+    virtual_cluster::{Bandwidth, Gang, Implementation, ProbePolicy, RemoteShell, TcpMode, TcpProfile},
 };
 
 use crate::virtual_cluster::{
@@ -87,7 +87,22 @@ fn of_network(spec: &VirtualClusterSpec) -> Option<String> {
                 .into(),
         );
     }
-    (spec.require().is_some() && spec.nodes() > MATRIX_NODES).then(|| {
+    let require = spec.require()?;
+    let probe = spec.probe();
+    if probe.policy == ProbePolicy::Never {
+        return Some(
+            "spec.network.require: nothing is measured, as probe.policy is Never; set it to BeforeRun or remove `require`"
+                .into(),
+        );
+    }
+    if probe.bandwidth == Bandwidth::None && require.min_bandwidth_mbps.is_some() {
+        return Some(
+            "spec.network.require.minBandwidthMbps: no bandwidth is measured, as probe.bandwidth is None; set it to Pairs \
+             or remove the requirement"
+                .into(),
+        );
+    }
+    (spec.nodes() > MATRIX_NODES).then(|| {
         format!(
             "spec.network.require: the figures of single pairs are kept for up to {MATRIX_NODES} nodes, not for {}; \
              leave it out, and look at the NetworkMap",

@@ -174,6 +174,9 @@ fn lost(
         return;
     }
     counted(draft, cause, launch);
+    if nodes.membership.is_none() {
+        draft.set(conditions::PROVISIONED, false, "Provisioning", &nodes.counts());
+    }
     if !draft.observed.operations.launch.is_over()
         && draft.observed.operations.stop.is_absent()
         && let Some(first) = nodes.first()

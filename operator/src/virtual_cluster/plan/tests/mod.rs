@@ -1,1 +1,6 @@
+//! What a user sees in each state, and what holds in all of them.
 
+mod lifecycle;
+mod properties;
+mod states;
+mod world;

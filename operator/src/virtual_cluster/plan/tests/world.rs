@@ -1,0 +1,563 @@
+//! A cluster whose pods, operations and children do what a test says.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use gridcast_crds::{
+    Broadcast, NetworkMap, VirtualCluster, conditions,
+    virtual_cluster::{VirtualClusterStatus, status::TunedSetting},
+};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use serde_json::{Value, json};
+
+use crate::virtual_cluster::{
+    members::{creation_key, incarnation, membership},
+    objects::places,
+    observed::*,
+    plan::{Action, Event, Finalizer, ObjectKind, Plan, Step, plan},
+};
+
+pub(super) struct World {
+    pub(super) cluster: VirtualCluster,
+    pub(super) pods: BTreeMap<String, (u64, MemberPod)>,
+    pub(super) collect_pods: Vec<HelperPod>,
+    pub(super) broadcasts: Vec<Broadcast>,
+    pub(super) map: Option<NetworkMap>,
+    pub(super) steps: BTreeMap<String, Step>,
+    pub(super) create: BTreeMap<String, Work<Creation>>,
+    pub(super) gate: BTreeMap<String, Work<Gate>>,
+    pub(super) tune: BTreeMap<String, Work<Tuned>>,
+    pub(super) launch: BTreeMap<String, Work<Launch>>,
+    pub(super) simple: BTreeMap<String, Work<()>>,
+    pub(super) release: Option<Work<Released>>,
+    pub(super) over: BTreeMap<String, Timestamp>,
+    pub(super) applied: BTreeMap<ObjectKind, i64>,
+    pub(super) refused: Option<Refusal>,
+    pub(super) last_write: Option<Timestamp>,
+    pub(super) now: Timestamp,
+    pub(super) writes: usize,
+    pub(super) events: Vec<Event>,
+    pub(super) launched: Vec<String>,
+    pub(super) gone: bool,
+    made: usize,
+}
+
+pub(super) fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_000_000 + second).unwrap()
+}
+
+/// Three nodes that run a program, without data, measurement or tuning; `change` makes it something else.
+pub(super) fn spec(change: impl FnOnce(&mut Value)) -> Value {
+    let mut spec = json!({
+        "groups": [{ "name": "node", "replicas": 3, "pod": { "spec": { "containers": [{ "name": "node", "image": "a" }] } } }],
+        "network": { "probe": { "policy": "Never" } },
+        "run": { "processes": 3, "command": ["ring"] },
+    });
+    change(&mut spec);
+    spec
+}
+
+impl World {
+    pub(super) fn new(spec: &Value) -> Self {
+        let cluster: VirtualCluster = serde_json::from_value(json!({
+            "apiVersion": "gridcast.io/v1alpha1", "kind": "VirtualCluster",
+            "metadata": {
+                "name": "ring", "namespace": "default", "uid": "uid", "generation": 1,
+                "creationTimestamp": at(0).to_string(),
+            },
+            "spec": spec,
+        }))
+        .unwrap();
+        Self {
+            cluster,
+            pods: BTreeMap::new(),
+            collect_pods: Vec::new(),
+            broadcasts: Vec::new(),
+            map: None,
+            steps: BTreeMap::new(),
+            create: BTreeMap::new(),
+            gate: BTreeMap::new(),
+            tune: BTreeMap::new(),
+            launch: BTreeMap::new(),
+            simple: BTreeMap::new(),
+            release: None,
+            over: BTreeMap::new(),
+            applied: BTreeMap::new(),
+            refused: None,
+            last_write: None,
+            now: at(0),
+            writes: 0,
+            events: Vec::new(),
+            launched: Vec::new(),
+            gone: false,
+            made: 0,
+        }
+    }
+
+    pub(super) fn pass(&mut self, seconds: i64) {
+        self.now += SignedDuration::from_secs(seconds);
+    }
+
+    pub(super) fn edit(&mut self, change: impl FnOnce(&mut gridcast_crds::VirtualClusterSpec)) {
+        let before = self.cluster.spec.clone();
+        change(&mut self.cluster.spec);
+        if self.cluster.spec != before {
+            *self.cluster.metadata.generation.as_mut().unwrap() += 1;
+        }
+    }
+
+    pub(super) fn observe(&mut self) -> Observed {
+        let cluster = &self.cluster;
+        let mut rest = self.pods.clone();
+        let mut members = Vec::new();
+        if !cluster.spec.suspend {
+            for place in places(cluster) {
+                let found = self.pods.get(&place.name);
+                let right = found.filter(|(made_from, _)| *made_from == incarnation(cluster, place.group));
+                if right.is_some() {
+                    rest.remove(&place.name);
+                }
+                members.push(Member {
+                    occupied: found.is_some() && right.is_none(),
+                    pod: right.map(|(_, pod)| pod.clone()),
+                    group: place.group.name.clone(),
+                    index: place.index,
+                    slots: place.group.slots(),
+                    name: place.name,
+                });
+            }
+        }
+        let strangers = rest.into_iter().map(|(name, (_, pod))| HelperPod { name, pod }).collect();
+        let launch = cluster.status.as_ref().and_then(|status| status.run.as_ref()?.launch.clone());
+        let membership = membership(&members);
+        let of_members = |step: &str| membership.as_ref().map(|m| format!("{step}/{m}")).unwrap_or_default();
+        let of_launch = |step: &str| launch.as_ref().map(|id| format!("{step}/{id}")).unwrap_or_default();
+        let operations = Operations {
+            create: self
+                .create
+                .get(&format!("create/{}", creation_key(cluster)))
+                .cloned()
+                .unwrap_or_default(),
+            gate: self.gate.get(&of_members("gate")).cloned().unwrap_or_default(),
+            tune: self.tune.get(&of_members("tune")).cloned().unwrap_or_default(),
+            launch: self.launch.get(&of_launch("launch")).cloned().unwrap_or_default(),
+            stop: self.simple.get(&of_launch("stop")).cloned().unwrap_or_default(),
+            collect: self.simple.get(&of_launch("collect")).cloned().unwrap_or_default(),
+            release: self.release.clone().unwrap_or_default(),
+            over_since: self.note_over(),
+            names: self.steps.keys().cloned().collect(),
+        };
+        let generation = self.cluster.metadata.generation.unwrap();
+        Observed {
+            cluster: Arc::new(self.cluster.clone()),
+            members,
+            strangers,
+            broadcasts: self.broadcasts.iter().cloned().map(Arc::new).collect(),
+            network_map: self.map.clone().map(Arc::new),
+            collect_pods: self.collect_pods.clone(),
+            applied: self
+                .applied
+                .iter()
+                .filter(|(_, of)| **of == generation)
+                .map(|(kind, _)| *kind)
+                .collect(),
+            operations,
+            last_write: self.last_write,
+            refused: self.refused.clone(),
+            budget: self.applied.contains_key(&ObjectKind::DisruptionBudget),
+        }
+    }
+
+    fn note_over(&mut self) -> BTreeMap<String, Timestamp> {
+        let mut over: Vec<String> = Vec::new();
+        over.extend(self.create.iter().filter(|(_, work)| work.is_over()).map(|(name, _)| name.clone()));
+        over.extend(self.gate.iter().filter(|(_, work)| work.is_over()).map(|(name, _)| name.clone()));
+        over.extend(self.tune.iter().filter(|(_, work)| work.is_over()).map(|(name, _)| name.clone()));
+        over.extend(self.launch.iter().filter(|(_, work)| work.is_over()).map(|(name, _)| name.clone()));
+        over.extend(self.simple.iter().filter(|(_, work)| work.is_over()).map(|(name, _)| name.clone()));
+        let now = self.now;
+        self.over =
+            over.into_iter().map(|name| (name.clone(), *self.over.get(&name).unwrap_or(&now))).collect();
+        self.over.clone()
+    }
+
+    pub(super) fn plan(&mut self) -> Plan {
+        let observed = self.observe();
+        let first = plan(&observed, self.now);
+        assert_eq!(first, plan(&observed, self.now), "the same observation gives the same plan");
+        first
+    }
+
+    /// Plans and applies until there is nothing to do; panics if there is no end to it.
+    pub(super) fn settle(&mut self) {
+        for _ in 0..30 {
+            if self.gone {
+                return;
+            }
+            let plan = self.plan();
+            let again = plan.requeue.is_some_and(|wait| wait.is_zero());
+            if plan.status.is_none() && plan.actions.is_empty() && plan.finalizer == Finalizer::Keep && !again
+            {
+                return;
+            }
+            self.apply(plan);
+        }
+        let plan = self.plan();
+        panic!("the plan does not come to rest: {plan:#?}");
+    }
+
+    pub(super) fn apply(&mut self, plan: Plan) {
+        let Plan { status, finalizer, actions, events, requeue: _ } = plan;
+        if finalizer == Finalizer::Add {
+            self.cluster.metadata.finalizers = Some(vec!["gridcast.io/release".into()]);
+        }
+        if let Some(status) = status {
+            // Through JSON, as the API server keeps it.
+            let stored: VirtualClusterStatus =
+                serde_json::from_value(serde_json::to_value(&status).unwrap()).unwrap();
+            assert_eq!(stored, status, "what is written comes back as it was");
+            let before = self.cluster.status.replace(stored);
+            moved_only_with_status(before.as_ref(), &status);
+            self.last_write = Some(self.now);
+            self.writes += 1;
+            self.events.extend(events);
+        }
+        for action in actions {
+            self.act(action);
+        }
+        if finalizer == Finalizer::Remove {
+            self.gone = true;
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Cancel(names) => names.iter().for_each(|name| self.cancel(name)),
+            Action::ApplyObjects(kinds) => {
+                let generation = self.cluster.metadata.generation.unwrap();
+                self.applied.extend(kinds.into_iter().map(|kind| (kind, generation)));
+            }
+            Action::DeleteDisruptionBudget => {
+                self.applied.remove(&ObjectKind::DisruptionBudget);
+            }
+            Action::ApplyBroadcast(index) => {
+                let data = self.cluster.spec.data[index].clone();
+                let name = format!("ring-{}", data.name);
+                self.broadcasts.retain(|found| found.metadata.name.as_deref() != Some(&name));
+                let mut broadcast = Broadcast::new(
+                    &name,
+                    gridcast_crds::BroadcastSpec {
+                        source: data.source.clone(),
+                        strategy: data.strategy(),
+                        ..Default::default()
+                    },
+                );
+                broadcast.metadata.uid = Some(format!("uid-{name}"));
+                broadcast.metadata.generation = Some(1);
+                self.broadcasts.push(broadcast);
+            }
+            Action::DeleteBroadcast(name, _) => {
+                self.broadcasts.retain(|found| found.metadata.name.as_deref() != Some(&name));
+            }
+            Action::ApplyNetworkMap => {
+                let mut map = NetworkMap::new("ring", gridcast_crds::NetworkMapSpec::default());
+                map.metadata.generation = Some(1);
+                self.map = Some(map);
+            }
+            Action::DeleteNetworkMap(..) => self.map = None,
+            Action::DeletePods { pods, force } => {
+                for (name, uid) in pods {
+                    if let Some((_, pod)) = self.pods.get_mut(&name).filter(|(_, pod)| pod.uid == uid) {
+                        assert!(pod.deleting.is_none() || force, "{name} is deleted twice");
+                        pod.deleting = Some(self.now + SignedDuration::from_secs(8));
+                    }
+                    if force {
+                        self.pods.remove(&name);
+                    }
+                    self.collect_pods.retain(|pod| pod.name != name);
+                }
+            }
+            Action::CreateCollectPods => {
+                self.collect_pods =
+                    vec![HelperPod { name: "ring-collect-0".into(), pod: MemberPod::default() }];
+            }
+            Action::DeleteSelf => {
+                self.cluster.metadata.deletion_timestamp.get_or_insert(Time(self.now));
+                self.gone = self.cluster.metadata.finalizers.is_none();
+            }
+            Action::Begin(step) => self.begin(step),
+        }
+    }
+
+    fn begin(&mut self, step: Step) {
+        let name = step.operation();
+        assert!(!self.steps.contains_key(&name), "{name} is begun twice");
+        match &step {
+            Step::Create { .. } => drop(self.create.insert(name.clone(), Work::Running(Creation::default()))),
+            Step::Gate { .. } => drop(self.gate.insert(name.clone(), Work::Running(Gate::default()))),
+            Step::Tune { .. } => drop(self.tune.insert(name.clone(), Work::Running(Tuned::default()))),
+            Step::Launch { id, hosts } => {
+                let published = self.cluster.status.as_ref().and_then(|s| s.run.as_ref()?.launch.clone());
+                assert_eq!(published.as_ref(), Some(id), "a launch begins after it is published");
+                assert_eq!(hosts.len() as u32, self.cluster.spec.nodes(), "all nodes take part");
+                let others = self.launch.iter().filter(|(_, work)| matches!(work, Work::Running(_)));
+                for (other, _) in others {
+                    let stopped =
+                        self.simple.get(&other.replace("launch/", "stop/")).is_some_and(Work::is_over);
+                    assert!(stopped, "{other} still runs when {id} begins");
+                }
+                if !self.launched.contains(id) {
+                    self.launched.push(id.clone());
+                }
+                self.launch.insert(name.clone(), Work::Running(Launch::default()));
+            }
+            Step::Stop { .. } | Step::Collect { .. } => {
+                drop(self.simple.insert(name.clone(), Work::Running(())))
+            }
+            Step::Release { .. } => self.release = Some(Work::Running(Released::default())),
+        }
+        self.steps.insert(name, step);
+    }
+
+    fn cancel(&mut self, name: &str) {
+        self.steps.remove(name);
+        self.create.remove(name);
+        self.gate.remove(name);
+        self.tune.remove(name);
+        self.launch.remove(name);
+        self.simple.remove(name);
+        if name == "release" {
+            self.release = None;
+        }
+    }
+
+    /// Another operator takes over.
+    pub(super) fn restart_operator(&mut self) {
+        self.steps.keys().cloned().collect::<Vec<_>>().iter().for_each(|name| self.cancel(name));
+        self.over.clear();
+        self.applied.clear();
+        self.last_write = None;
+        self.refused = None;
+    }
+
+    /// The pods that are being made exist.
+    pub(super) fn create(&mut self) {
+        for (name, work) in &mut self.create {
+            if !matches!(work, Work::Running(_)) {
+                continue;
+            }
+            let Some(Step::Create { names, .. }) = self.steps.get(name) else { continue };
+            for place in places(&self.cluster).filter(|place| names.contains(&place.name)) {
+                self.made += 1;
+                let pod = MemberPod {
+                    uid: format!("pod-{}", self.made),
+                    created: Some(self.now),
+                    ..Default::default()
+                };
+                self.pods.entry(place.name.clone()).or_insert((incarnation(&self.cluster, place.group), pod));
+            }
+            *work = Work::Done(Creation::default());
+        }
+    }
+
+    pub(super) fn run_pod(&mut self, index: usize) {
+        if let Some((_, pod)) = self.pods.values_mut().nth(index)
+            && pod.phase == Phase::Pending
+            && pod.deleting.is_none()
+        {
+            pod.phase = Phase::Running;
+            pod.node = Some(format!("k{index}"));
+            pod.address = Some(format!("10.0.0.{}", index + 1));
+            pod.trouble = None;
+        }
+    }
+
+    pub(super) fn fail_pod(&mut self, index: usize, reason: &str) {
+        if let Some((name, (_, pod))) = self.pods.iter_mut().nth(index) {
+            pod.phase = Phase::Failed;
+            pod.trouble = Some(Trouble::new(reason, format!("{name}: {reason}")));
+        }
+    }
+
+    pub(super) fn remove_pod(&mut self, index: usize) {
+        let name = self.pods.keys().nth(index).cloned();
+        name.map(|name| self.pods.remove(&name));
+    }
+
+    /// kubelet ends the pods that were deleted.
+    pub(super) fn reap(&mut self) {
+        self.pods.retain(|_, (_, pod)| pod.deleting.is_none());
+    }
+
+    pub(super) fn open_gate(&mut self) {
+        for (name, work) in &mut self.gate {
+            if let Some(Step::Gate { hosts, .. }) = self.steps.get(name) {
+                let answering: BTreeSet<String> = hosts.iter().map(|host| host.name.clone()).collect();
+                *work = Work::Done(Gate { answering, trouble: None });
+            }
+        }
+    }
+
+    pub(super) fn tune(&mut self, result: &Result<(), Trouble>) {
+        for (name, work) in &mut self.tune {
+            let Some(Step::Tune { hosts, .. }) = self.steps.get(name) else { continue };
+            let settings = hosts.iter().map(|host| TunedSetting {
+                host: host.name.clone(),
+                key: "net.ipv4.tcp_rmem".into(),
+                ..TunedSetting::default()
+            });
+            *work = match result {
+                Ok(()) => Work::Done(Tuned { settings: settings.collect(), changed: 3 }),
+                Err(trouble) => Work::Failed(trouble.clone()),
+            };
+        }
+    }
+
+    pub(super) fn release(&mut self) {
+        if matches!(self.release, Some(Work::Running(_))) {
+            let tcp = self.cluster.status.iter().flat_map(|status| &status.tcp);
+            let restored = tcp.map(|setting| (setting.host.clone(), setting.key.clone())).collect();
+            self.release = Some(Work::Done(Released { restored }));
+        }
+    }
+
+    pub(super) fn rank(&mut self) {
+        let now = self.now;
+        for work in self.launch.values_mut() {
+            if let Work::Running(launch) = work {
+                launch.started = Some(now);
+                launch.first_rank = Some(now);
+                launch.log_tail = "hello\n".into();
+            }
+        }
+    }
+
+    pub(super) fn end_launch(&mut self, exit_code: i32, trouble: Option<Trouble>, lost: &[&str]) {
+        let now = self.now;
+        for work in self.launch.values_mut() {
+            if let Work::Running(launch) = work {
+                let mut launch = launch.clone();
+                launch.log_tail.push_str("bye\n");
+                let lost = lost.iter().map(|name| (*name).to_owned()).collect();
+                launch.end = Some(LaunchEnd {
+                    at: Some(now),
+                    exit_code,
+                    trouble: trouble.clone(),
+                    lost,
+                    placement: vec![],
+                });
+                *work = Work::Done(launch);
+            }
+        }
+    }
+
+    pub(super) fn lose_launch(&mut self) {
+        for work in self.launch.values_mut() {
+            if matches!(work, Work::Running(_)) {
+                *work =
+                    Work::Failed(Trouble::new("LauncherLost", "ring-node-0: its starter does not answer"));
+            }
+        }
+    }
+
+    /// Stops and collections that go on are done.
+    pub(super) fn finish_simple(&mut self, kind: &str, result: &Result<(), Trouble>) {
+        for (name, work) in &mut self.simple {
+            if name.starts_with(kind) && matches!(work, Work::Running(())) {
+                *work = match result {
+                    Ok(()) => Work::Done(()),
+                    Err(trouble) => Work::Failed(trouble.clone()),
+                };
+            }
+        }
+    }
+
+    pub(super) fn say_map(&mut self, said: &[Condition]) {
+        if let Some(map) = &mut self.map {
+            map.status = Some(gridcast_crds::NetworkMapStatus {
+                observed_generation: Some(1),
+                conditions: said.to_vec(),
+                ..Default::default()
+            });
+        }
+    }
+
+    pub(super) fn say_broadcasts(&mut self, said: &[Condition]) {
+        for broadcast in &mut self.broadcasts {
+            broadcast.status = Some(gridcast_crds::BroadcastStatus {
+                observed_generation: Some(1),
+                conditions: said.to_vec(),
+                nodes_staged: Some(3),
+                ..Default::default()
+            });
+        }
+    }
+
+    pub(super) fn condition(&self, type_: &str) -> Option<&Condition> {
+        self.cluster.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == type_)
+    }
+
+    /// `Ready=True/Completed: …`, for comparing.
+    pub(super) fn told(&self, type_: &str) -> String {
+        self.condition(type_).map_or_else(
+            || format!("{type_} is absent"),
+            |condition| format!("{type_}={}/{}: {}", condition.status, condition.reason, condition.message),
+        )
+    }
+
+    pub(super) fn holds(&self, type_: &str) -> bool {
+        self.condition(type_).is_some_and(|condition| condition.status == "True")
+    }
+
+    pub(super) fn restarts(&self) -> i32 {
+        self.cluster.status.as_ref().and_then(|status| status.run.as_ref()).map_or(0, |run| run.restarts)
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.holds(conditions::COMPLETE) || self.holds(conditions::FAILED)
+    }
+
+    /// From nothing to a program that runs.
+    pub(super) fn bring_up(&mut self) {
+        self.settle();
+        self.create();
+        self.settle();
+        (0..16).for_each(|index| self.run_pod(index));
+        self.settle();
+        self.open_gate();
+        self.settle();
+    }
+}
+
+/// A transition time moves with its status, and only with it.
+fn moved_only_with_status(before: Option<&VirtualClusterStatus>, now: &VirtualClusterStatus) {
+    for condition in &now.conditions {
+        let before =
+            before.and_then(|before| before.conditions.iter().find(|old| old.type_ == condition.type_));
+        if let Some(before) = before.filter(|before| before.status == condition.status) {
+            assert_eq!(before.last_transition_time, condition.last_transition_time, "{}", condition.type_);
+        }
+    }
+}
+
+pub(super) fn condition(type_: &str, status: &str, reason: &str, message: &str) -> Condition {
+    Condition {
+        type_: type_.into(),
+        status: status.into(),
+        reason: reason.into(),
+        message: message.into(),
+        observed_generation: Some(1),
+        last_transition_time: Time(at(0)),
+    }
+}
+
+pub(super) fn ready() -> Vec<Condition> {
+    vec![condition("Ready", "True", "Done", "done")]
+}
+
+pub(super) fn stalled(reason: &str, message: &str) -> Vec<Condition> {
+    vec![condition("Ready", "False", reason, message), condition("Stalled", "True", reason, message)]
+}
