@@ -250,3 +250,22 @@ fn nodes_keep_to_themselves() {
     assert!(!fs::exists("/m-new").unwrap() && !fs::exists("/scratch/m-n-0").unwrap());
     assert!(!fs::exists("/dev/shm/m-n-0").unwrap());
 }
+
+/// From the 65th host on by default: then daemons start daemons, and everything must cross from worker to worker.
+#[test]
+fn a_radix_in_the_environment_makes_workers_start_their_fellows() {
+    let place = Place::new();
+    let rest = "run:\n  processes: 5\n  tagOutput: true\n  command: [sh, -c, \"ps -eo args | grep -c \
+                '^/gridcast/bin/gridcast-starter exec' || true\"]\n  environment:\n  - {name: \
+                OMPI_MCA_routed_radix, value: \"2\"}\n  - {name: PRTE_MCA_routed_radix, value: \"2\"}\n";
+    let done = place.run(&manifest(&[("n", 5, 1)], rest), &[]);
+    complete(&place, &done);
+    let lines = done.lines();
+    let started = |node: &str| -> u32 {
+        let line = lines.iter().find_map(|line| line.strip_prefix(&format!("{node}: "))).unwrap();
+        line.parse().unwrap()
+    };
+    assert_eq!(started("m-n-0"), 2, "{lines:?}");
+    let by_workers: u32 = (1..5).map(|index| started(&format!("m-n-{index}"))).sum();
+    assert_eq!(by_workers, 2, "{lines:?}");
+}
