@@ -65,7 +65,7 @@ fn serve(stream: TcpStream, answers: &Answers) {
         }
     }
     if parts.len() > 1 {
-        std::thread::sleep(Duration::from_secs(60));
+        std::thread::sleep(Duration::from_mins(1));
     }
 }
 

@@ -3,7 +3,7 @@
 //! What runs is no MPI program: how ranks are started, seen and judged does not depend on what they do. MPICH 4.0 of
 //! Debian 12, over UCX 1.13's TCP, now and then does not come back from `MPI_Finalize`, with or without gridcast.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::format_collect, reason = "a test")]
 
 mod common;
 
