@@ -27,7 +27,7 @@ use crate::broadcast;
 use crate::listener::listen;
 use crate::namespace::Namespace;
 use crate::node::pods::Pods;
-use crate::probe::{BandwidthPlan, Expectation, LatencyPlan, ProbeError, SinkOrder};
+use crate::probe::{BandwidthPlan, Expectation, LatencyPlan, ProbeError, SinkOrder, Turns};
 use crate::space::{Place, Space};
 use crate::tls::{Identity, TlsError, peer_address};
 use crate::tune::{Applied, TuneError};
@@ -64,6 +64,7 @@ pub async fn serve(options: Options, stop: impl Future<Output = ()>) -> anyhow::
         group: Some(PathBuf::from("/proc/self/cgroup")),
         probes: SocketAddr::new(listen.ip(), probe_port),
         journal: state,
+        turns: Turns::default(),
     });
     let (stopping, _) = watch::channel(false);
     let node = Node::open(name.clone(), identity.clone(), space, None, stopping).await?;
@@ -184,6 +185,14 @@ impl Node {
             served = serving => served.context("the gRPC server failed"),
             () = stopped => Ok(()),
         }
+    }
+
+    /// Changes no setting any more; journals that hold nothing are removed.
+    pub(crate) async fn close(&self) -> Result<(), Status> {
+        if let Some(pods) = &self.0.pods {
+            pods.close().await?;
+        }
+        self.0.space.close().await
     }
 
     /// Where the pod with this UID is, or the agent itself where it is empty.

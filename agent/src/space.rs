@@ -15,9 +15,9 @@ use crate::facts;
 use crate::namespace::Namespace;
 use crate::probe::{
     BandwidthPlan, BandwidthResult, Expectation, LatencyPlan, LatencyResult, ProbeError, Prober, Reflector,
-    Sink, SinkOrder,
+    Sink, SinkOrder, Turns,
 };
-use crate::tune::{Applied, ProcSys, Restored, TuneError, Tuner};
+use crate::tune::{Applied, Journal, ProcSys, Restored, TuneError, Tuner};
 
 /// Where a [`Space`] is, and where it finds what it needs.
 #[derive(Clone, Debug)]
@@ -31,6 +31,8 @@ pub(crate) struct Place {
     pub(crate) probes: SocketAddr,
     /// Directory of the journal of settings.
     pub(crate) journal: PathBuf,
+    /// Shared by all places of the agent.
+    pub(crate) turns: Turns,
 }
 
 /// Probes and settings in one network namespace.
@@ -39,7 +41,8 @@ pub(crate) struct Space {
     place: Place,
     prober: Prober,
     ends: OnceCell<Ends>,
-    tuner: OnceCell<Arc<Mutex<Tuner>>>,
+    /// None when the agent is stopping.
+    tuner: OnceCell<Arc<Mutex<Option<Tuner>>>>,
 }
 
 /// What answers the probes of peers.
@@ -51,7 +54,7 @@ struct Ends {
 
 impl Space {
     pub(crate) fn new(place: Place) -> Self {
-        let prober = Prober::within(place.namespace.clone());
+        let prober = Prober::within(place.namespace.clone(), place.turns.clone());
         Self { place, prober, ends: OnceCell::new(), tuner: OnceCell::new() }
     }
 
@@ -122,6 +125,19 @@ impl Space {
         self.tune(|tuner| Ok(tuner.entries().len())).await
     }
 
+    /// Changes no setting any more. A journal that holds nothing is removed.
+    pub(crate) async fn close(&self) -> Result<(), Status> {
+        let tuner = self.tuner.get_or_init(async || Arc::default()).await.clone();
+        let journal = self.place.journal.clone();
+        let close = move || {
+            // Waits for what is being done.
+            drop(tuner.lock().unwrap_or_else(PoisonError::into_inner).take());
+            Journal::remove_if_empty(&journal)
+        };
+        let closed = tokio::task::spawn_blocking(close).await.map_err(|error| interrupted(&error.into()))?;
+        Ok(closed.map_err(TuneError::from)?)
+    }
+
     /// Runs `work` on the tuner, off the runtime's workers: it syncs files.
     async fn tune<T, W>(&self, work: W) -> Result<T, Status>
     where
@@ -130,15 +146,16 @@ impl Space {
     {
         let tuner = Arc::clone(self.tuner.get_or_try_init(|| self.open_tuner()).await?);
         // Whatever a panic left half done is in the journal.
-        let work = move || work(&mut tuner.lock().unwrap_or_else(PoisonError::into_inner));
-        Ok(self.place.namespace.run(work).await.map_err(|error| interrupted(&error))??)
+        let work = move || tuner.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map(work);
+        let done = self.place.namespace.run(work).await.map_err(|error| interrupted(&error))?;
+        Ok(done.ok_or_else(|| Status::unavailable("the agent is stopping"))??)
     }
 
-    async fn open_tuner(&self) -> Result<Arc<Mutex<Tuner>>, Status> {
+    async fn open_tuner(&self) -> Result<Arc<Mutex<Option<Tuner>>>, Status> {
         let Place { namespace, proc, journal, .. } = self.place.clone();
         let open = move || Tuner::with_kernel(ProcSys::at(proc), &journal);
         let tuner = namespace.run(open).await.map_err(|error| interrupted(&error))??;
-        Ok(Arc::new(Mutex::new(tuner)))
+        Ok(Arc::new(Mutex::new(Some(tuner))))
     }
 }
 

@@ -20,7 +20,7 @@ pub(crate) mod pods;
 
 use std::fs::{self, File};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,11 +40,13 @@ use self::enrol::Enrolment;
 use self::pods::Pods;
 use crate::broadcast;
 use crate::namespace::Namespace;
+use crate::probe::Turns;
 use crate::service::Node;
 use crate::space::{Place, Space};
 
 /// An agent that was told to stop ends within this; its successor waits for it.
 const PREDECESSOR_PATIENCE: Duration = Duration::from_secs(10);
+const LOCK: &str = "agent.lock";
 const LOCK_PAUSE: Duration = Duration::from_millis(100);
 
 /// The agent of a Kubernetes node. It gets its certificate from the operator.
@@ -86,7 +88,12 @@ pub struct Options {
     )]
     mounts_socket: PathBuf,
     /// Directory below which Broadcasts may read the node's files; may be given several times
-    #[arg(long = "source-root", env = "GRIDCAST_SOURCE_ROOT", value_name = "DIRECTORY", value_delimiter = ',')]
+    #[arg(
+        long = "source-root",
+        env = "GRIDCAST_SOURCE_ROOT",
+        value_name = "DIRECTORY",
+        value_delimiter = ','
+    )]
     source_roots: Vec<PathBuf>,
     /// The node's /proc, with all its processes and writable settings
     #[arg(long, env = "GRIDCAST_PROC", value_name = "DIRECTORY", default_value = "/proc")]
@@ -117,7 +124,11 @@ pub async fn serve(options: Options, stop: impl Future<Output = ()>) -> anyhow::
     let admin = Admin::new(registry.clone());
     if metrics_port != 0 {
         let place = SocketAddr::new(address, metrics_port);
-        let failed = || format!("cannot listen at {place} for health and metrics: stop what listens there, or give --metrics-port");
+        let failed = || {
+            format!(
+                "cannot listen at {place} for health and metrics: stop what listens there, or give --metrics-port"
+            )
+        };
         admin.listen(place).await.with_context(failed)?;
     }
     let mounts = mounts::serve(&mounts_socket, registry.clone(), stopped)
@@ -127,11 +138,18 @@ pub async fn serve(options: Options, stop: impl Future<Output = ()>) -> anyhow::
     let enrolment = Enrolment { name: name.clone(), operator, token, authority };
     let issued = tokio::select! {
         issued = enrolment.certificate() => issued,
-        () = &mut stop => return Ok(()),
+        () = &mut stop => {
+            stopping.send_replace(true);
+            leave(None, &registry, &state).await;
+            return Ok(());
+        }
     };
     let identity = issued.identity.clone();
-    let any = if address.is_ipv4() { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { IpAddr::V6(Ipv6Addr::UNSPECIFIED) };
-    let pods = Pods::open(proc.clone(), state.join("journal"), SocketAddr::new(any, probe_port))
+    let any =
+        if address.is_ipv4() { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { IpAddr::V6(Ipv6Addr::UNSPECIFIED) };
+    let turns = Turns::default();
+    let probes = SocketAddr::new(any, probe_port);
+    let pods = Pods::open(proc.clone(), state.join("journal"), probes, turns.clone())
         .await
         .with_context(|| format!("cannot use {} or {}", state.join("journal").display(), proc.display()))?;
     let space = Space::new(Place {
@@ -139,20 +157,20 @@ pub async fn serve(options: Options, stop: impl Future<Output = ()>) -> anyhow::
         proc,
         group: None,
         probes: SocketAddr::new(address, probe_port),
-        journal: state,
+        journal: state.clone(),
+        turns,
     });
     let node = Node::open(name.clone(), identity.clone(), space, Some(pods.clone()), stopping).await?;
     let broadcast =
         broadcast::Service::of_node(name, identity.clone(), source_roots, Arc::new(Door(registry.clone())));
     let (until, lives) = watch::channel(issued.until);
-    let serving =
-        Serving { counters: broadcast.counters(), meters: node.meters(), pods, until: lives };
+    let serving = Serving { counters: broadcast.counters(), meters: node.meters(), pods, until: lives };
     let mut services = RoutesBuilder::default();
     node.add_to(&mut services);
     services
         .add_service(broadcast.broadcasts())
         .add_service(broadcast.relay())
-        .add_service(DatasetsServer::new(DatasetsService::new(registry, identity.clone())));
+        .add_service(DatasetsServer::new(DatasetsService::new(registry.clone(), identity.clone())));
     let refused = Arc::new(Notify::new());
     let place = SocketAddr::new(address, port);
     let served = node.serve(place, services, Some(refused.clone()), || admin.serves(serving), stop);
@@ -161,7 +179,33 @@ pub async fn serve(options: Options, stop: impl Future<Output = ()>) -> anyhow::
         () = enrolment.renew(issued, &identity, &until, &refused) => {}
         error = failure_of(mounts) => return Err(error),
     }
+    leave(Some(&node), &registry, &state).await;
     Ok(())
+}
+
+/// An agent that has nothing to remember leaves nothing on its node: it may have been uninstalled.
+async fn leave(node: Option<&Node>, registry: &Arc<Registry>, state: &Path) {
+    if let Some(node) = node
+        && let Err(status) = node.close().await
+    {
+        tracing::warn!(error = status.message(), "a journal could not be closed");
+    }
+    let (registry, state) = (registry.clone(), state.to_owned());
+    let tidy = move || {
+        registry.forget_kept_data_that_vanished();
+        for directory in ["journal", "records", "data"] {
+            // One that holds something stays.
+            let _ = fs::remove_dir(state.join(directory));
+        }
+        let _ = fs::remove_file(state.join(LOCK));
+    };
+    let _ = tokio::task::spawn_blocking(tidy).await;
+}
+
+/// Whether `path` still names `file`.
+fn is_at(file: &File, path: &Path) -> bool {
+    let named = fs::metadata(path).map(|found| found.ino());
+    named.ok().zip(file.metadata().ok()).is_some_and(|(named, own)| named == own.ino())
 }
 
 /// Why the server of mounts has ended; that it was told to is none.
@@ -185,11 +229,14 @@ async fn claim(state: &Path) -> anyhow::Result<File> {
     let failed = || format!("cannot use {}: check --state", state.display());
     fs::create_dir_all(state).with_context(failed)?;
     fs::set_permissions(state, fs::Permissions::from_mode(0o700)).with_context(failed)?;
-    let lock = File::create(state.join("agent.lock")).with_context(failed)?;
+    let path = state.join(LOCK);
     let deadline = Instant::now() + PREDECESSOR_PATIENCE;
     loop {
+        let lock = File::create(&path).with_context(failed)?;
         match lock.try_lock() {
-            Ok(()) => return Ok(lock),
+            Ok(()) if is_at(&lock, &path) => return Ok(lock),
+            // A predecessor has removed it in the end.
+            Ok(()) => {}
             Err(fs::TryLockError::WouldBlock) if Instant::now() < deadline => sleep(LOCK_PAUSE).await,
             Err(fs::TryLockError::WouldBlock) => {
                 return Err(anyhow!("{} is locked by another agent of this node", state.display()));

@@ -136,24 +136,31 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// Runs this agent's own measurements, one at a time: two at once would share the host's link.
-#[derive(Debug)]
-pub struct Prober {
-    namespace: Namespace,
+/// Whose turn it is to measure on a node: one at a time, in whatever namespace, since two at once would share the node's
+/// link. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct Turns {
     running: Arc<Semaphore>,
-    waiting: Semaphore,
+    waiting: Arc<Semaphore>,
 }
 
-impl Default for Prober {
+impl Default for Turns {
     fn default() -> Self {
-        Self::within(Namespace::default())
+        Self { running: Arc::new(Semaphore::new(1)), waiting: Arc::new(Semaphore::new(MAX_WAITING)) }
     }
 }
 
+/// Runs this agent's own measurements in one namespace.
+#[derive(Debug, Default)]
+pub struct Prober {
+    namespace: Namespace,
+    turns: Turns,
+}
+
 impl Prober {
-    /// Measures from inside `namespace`.
-    pub fn within(namespace: Namespace) -> Self {
-        Self { namespace, running: Arc::new(Semaphore::new(1)), waiting: Semaphore::new(MAX_WAITING) }
+    /// Measures from inside `namespace` when `turns` say so.
+    pub fn within(namespace: Namespace, turns: Turns) -> Self {
+        Self { namespace, turns }
     }
 
     /// UDP ping-pong as `plan` says; waits for its turn.
@@ -186,11 +193,11 @@ impl Prober {
     }
 
     fn queue(&self) -> Result<tokio::sync::SemaphorePermit<'_>, ProbeError> {
-        self.waiting.try_acquire().map_err(|_| ProbeError::Busy { waiting: MAX_WAITING })
+        self.turns.waiting.try_acquire().map_err(|_| ProbeError::Busy { waiting: MAX_WAITING })
     }
 
     async fn turn(&self) -> Result<tokio::sync::OwnedSemaphorePermit, ProbeError> {
-        Arc::clone(&self.running).acquire_owned().await.map_err(|_| ProbeError::Cancelled)
+        Arc::clone(&self.turns.running).acquire_owned().await.map_err(|_| ProbeError::Cancelled)
     }
 
     /// A thread of its own, because a worker of the runtime that sleeps in `poll` would stop everything else. The turn

@@ -112,6 +112,21 @@ impl Journal {
         Ok(Self { path, file, lines: open.len(), open, _lock: lock })
     }
 
+    /// Removes the files of a journal in `directory` that holds nothing; one that does, or that somebody uses, stays.
+    pub fn remove_if_empty(directory: &Path) -> Result<(), JournalError> {
+        // Opening makes what is not there.
+        if !directory.join(LOCK).exists() {
+            return Ok(());
+        }
+        let journal = Self::open(directory)?;
+        if journal.open.is_empty() {
+            for path in [journal.path.clone(), directory.join(LOCK)] {
+                fs::remove_file(&path).map_err(system("remove", &path))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Entries that are not struck out, oldest first.
     pub fn entries(&self) -> &[Entry] {
         &self.open
@@ -311,6 +326,23 @@ mod tests {
         fs::write(&path, text.replacen("open", "opne", 1)).unwrap();
         let error = Journal::open(directory.path()).unwrap_err();
         assert!(error.to_string().contains("line 1 is damaged"), "{error}");
+    }
+
+    #[test]
+    fn an_empty_journal_can_be_removed_and_no_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let left = || fs::read_dir(directory.path()).unwrap().count();
+        Journal::remove_if_empty(directory.path()).unwrap();
+        assert_eq!(left(), 0);
+        let mut journal = Journal::open(directory.path()).unwrap();
+        assert!(matches!(Journal::remove_if_empty(directory.path()), Err(JournalError::Locked { .. })));
+        journal.note(&[entry("one", "a", "1")]).unwrap();
+        drop(journal);
+        Journal::remove_if_empty(directory.path()).unwrap();
+        assert_eq!(left(), 2);
+        Journal::open(directory.path()).unwrap().close("one", "a", "restored", 2).unwrap();
+        Journal::remove_if_empty(directory.path()).unwrap();
+        assert_eq!(left(), 0);
     }
 
     #[test]

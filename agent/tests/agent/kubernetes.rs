@@ -428,4 +428,7 @@ fn an_agent_is_of_use_when_it_has_a_certificate_and_ends_within_five_seconds() {
     assert_eq!(status.code(), Code::Unavailable, "{status}");
     assert!(early.wait().unwrap().success());
     assert!(stopped.elapsed() < Duration::from_secs(5), "{:?}", stopped.elapsed());
+    // It had nothing to remember.
+    let left: Vec<_> = fs::read_dir(fleet.path("state-1")).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
 }

@@ -124,6 +124,7 @@ impl Registry {
     /// Announces a dataset.
     pub(crate) fn prepare(&self, request: PrepareRequest) -> Result<PrepareReply, DatasetError> {
         let fresh = Record { boot: self.boot.clone(), ..new_record(request)? };
+        self.forget_kept_data_that_vanished();
         let mut state = self.lock();
         loop {
             if let Some(dataset) = state.datasets.get_mut(&fresh.uid) {

@@ -215,6 +215,17 @@ fn releasing_removes_the_data_and_its_empty_parents_or_keeps_it() {
 }
 
 #[test]
+fn kept_data_that_somebody_removed_is_forgotten() {
+    let node = Node::new();
+    node.bring();
+    assert!(node.registry.release(UID, true).unwrap().released);
+    fs::remove_dir_all(node.target()).unwrap();
+    node.prepare(OTHER, "other", "ics").unwrap();
+    let records: Vec<_> = fs::read_dir(node.state.path().join("records")).unwrap().collect();
+    assert_eq!(records.len(), 1, "{records:?}");
+}
+
+#[test]
 fn a_transfer_of_what_is_released_ends_and_leaves_nothing() {
     let node = Node::new();
     node.prepare(UID, "ics", "").unwrap();

@@ -20,6 +20,21 @@ pub(super) const OURS: &str = ".gridcast-";
 const DISCARDED: &str = ".discarded";
 
 impl Registry {
+    /// Kept data may be removed by hand: nothing is known of it any more then.
+    pub(crate) fn forget_kept_data_that_vanished(&self) {
+        let mut state = self.lock();
+        let vanished =
+            |dataset: &&Dataset| dataset.record.end == End::Kept && !self.target(&dataset.record).is_dir();
+        let gone: Vec<String> =
+            state.datasets.values().filter(vanished).map(|dataset| dataset.record.uid.clone()).collect();
+        for uid in gone {
+            match self.records.remove(&uid) {
+                Ok(()) => drop(state.datasets.remove(&uid)),
+                Err(error) => tracing::warn!(dataset = uid, %error, "a record could not be removed"),
+            }
+        }
+    }
+
     /// Moves the data of `record` out of the way, if it is the record's; returns where it is to be removed.
     pub(super) fn discard(&self, record: &Record, number: u64) -> Result<Option<PathBuf>, DatasetError> {
         if !record.begun {
@@ -70,6 +85,7 @@ impl Registry {
 
     /// Compares records with what is there, at the start.
     pub(super) fn look_again(&self) {
+        self.forget_kept_data_that_vanished();
         let uids: Vec<String> = self.lock().datasets.keys().cloned().collect();
         for uid in uids {
             if let Err(error) = self.look_again_at(&uid) {

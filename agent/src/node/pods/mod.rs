@@ -22,7 +22,9 @@ pub(crate) use self::find::is_uid;
 use self::find::{Found, find, look_at, namespace_path};
 use crate::broadcast::with_reason;
 use crate::namespace::Namespace;
+use crate::probe::Turns;
 use crate::space::{Place, Space};
+use crate::tune::Journal;
 
 /// Pods whose namespaces are worked in at once; the kubelet runs 110 on a node by default.
 const MAX_PODS: usize = 512;
@@ -109,6 +111,7 @@ struct Shared {
     journals: PathBuf,
     /// Where probes are answered inside.
     probes: SocketAddr,
+    turns: Turns,
     held: Mutex<Table>,
 }
 
@@ -127,8 +130,13 @@ struct Held {
 
 impl Pods {
     /// Pods whose processes are shown in `proc`. Journals of pods that have gone are dropped: their settings went, too.
-    pub(crate) async fn open(proc: PathBuf, journals: PathBuf, probes: SocketAddr) -> io::Result<Self> {
-        let shared = Arc::new(Shared { proc, journals, probes, held: Mutex::default() });
+    pub(crate) async fn open(
+        proc: PathBuf,
+        journals: PathBuf,
+        probes: SocketAddr,
+        turns: Turns,
+    ) -> io::Result<Self> {
+        let shared = Arc::new(Shared { proc, journals, probes, turns, held: Mutex::default() });
         let swept = shared.clone();
         tokio::task::spawn_blocking(move || swept.drop_journals_of_the_gone()).await??;
         Ok(Self(shared))
@@ -184,6 +192,17 @@ impl Pods {
         }
     }
 
+    /// Changes no setting any more; journals that hold nothing are removed.
+    pub(crate) async fn close(&self) -> Result<(), Status> {
+        let spaces: Vec<_> = self.0.held.lock().await.pods.values().map(|held| held.space.clone()).collect();
+        for space in spaces {
+            space.close().await?;
+        }
+        let shared = self.0.clone();
+        let removed = tokio::task::spawn_blocking(move || shared.remove_empty_journals()).await;
+        removed.map_err(io::Error::other).flatten().map_err(|error| Status::internal(error.to_string()))
+    }
+
     /// The pod's process: the known one, if it still is, or another.
     async fn process(&self, uid: &str, known: Option<Found>) -> Result<Option<Found>, PodError> {
         let (shared, owned) = (self.0.clone(), uid.to_owned());
@@ -208,6 +227,7 @@ impl Pods {
             group: Some(shared.proc.join(process.pid.to_string()).join("cgroup")),
             probes: shared.probes,
             journal: shared.journals.join(uid),
+            turns: shared.turns.clone(),
         }))
     }
 }
@@ -273,6 +293,16 @@ impl Shared {
             }
             _ => {}
         }
+    }
+
+    fn remove_empty_journals(&self) -> io::Result<()> {
+        for entry in fs::read_dir(&self.journals)? {
+            let path = entry?.path();
+            Journal::remove_if_empty(&path).map_err(io::Error::other)?;
+            // One that holds something is not empty.
+            let _ = fs::remove_dir(&path);
+        }
+        Ok(())
     }
 
     fn drop_journals_of_the_gone(&self) -> io::Result<()> {

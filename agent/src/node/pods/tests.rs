@@ -82,7 +82,7 @@ impl Node {
 
     async fn pods(&self) -> Pods {
         let probes = "0.0.0.0:7413".parse().unwrap();
-        Pods::open(self.proc(), self.journals(), probes).await.unwrap()
+        Pods::open(self.proc(), self.journals(), probes, Turns::default()).await.unwrap()
     }
 }
 
@@ -103,12 +103,18 @@ async fn settings_of_a_pod_are_the_pods_alone_and_outlive_the_agent() {
         fs::read_link(format!("/proc/{}/ns/net", pod.0.id())).unwrap()
     );
 
+    // It is told to stop: what is changed stays, and so does what is known of it.
+    pods.close().await.unwrap();
+    let late = space.restore("run".to_owned()).await.unwrap_err();
+    assert_eq!(late.message(), "the agent is stopping");
     drop((space, pods));
     let pods = node.pods().await;
     let space = pods.tuned(UID).await.unwrap().expect("its journal is there");
     let restored = space.restore("run".to_owned()).await.unwrap();
     assert!(restored[0].restored, "{restored:?}");
     assert_eq!(pod.setting(IDLE), before);
+    pods.close().await.unwrap();
+    assert!(fs::read_dir(node.journals()).unwrap().next().is_none());
 }
 
 #[tokio::test]
