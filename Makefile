@@ -54,6 +54,8 @@ test: root deps build examples $(DEMO)/ics
 	examples/sedov/check
 	$(call phase,checks of the repository)
 	tests/repository
+	$(call phase,what the chart renders)
+	$(PYTHON) tests/chart
 	$(call phase,commands of the documents)
 	tests/docs-commands $(BIN)
 
@@ -120,7 +122,8 @@ clean-e2e: root
 # What is looked for, and the package that has it.
 NEEDS := /usr/bin/gcc:gcc /usr/include/stdio.h:libc6-dev /usr/bin/make:make /usr/bin/gfortran:gfortran \
     /usr/bin/mpirun.openmpi:openmpi-bin /usr/lib/$(shell uname -m)-linux-gnu/openmpi/include/mpi.h:libopenmpi-dev \
-    /usr/bin/mpiexec.mpich:mpich /usr/bin/python3:python3 /usr/bin/ps:procps
+    /usr/bin/mpiexec.mpich:mpich /usr/bin/python3:python3 $(shell $(PYTHON) -c 'import sys; print(f"/usr/lib/python3.{sys.version_info[1]}/ensurepip/__init__.py")' 2>/dev/null || echo /usr/lib/python3/ensurepip):python3-venv \
+    /usr/bin/ps:procps
 deps:
 	@command -v cargo > /dev/null || { echo "cargo is missing: install Rust from https://rustup.rs" >&2; exit 1; }
 	@$(call install_missing,$(NEEDS))
