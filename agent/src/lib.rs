@@ -9,6 +9,8 @@
 //! - [`broadcast`]: how does a dataset travel from one node to all others?
 //! - [`csi`]: how does a pod get to see a dataset, and not before it is whole?
 //! - [`fetch`]: how does a file behind a URL come into a source pod?
+//! - [`node`]: what does the agent of a Kubernetes node do beside what every agent does?
+//! - [`namespace`]: how does one process work in several network namespaces?
 //! - [`memory`]: how does an agent stay small beside the program that it works for?
 //! - [`starter`]: what runs inside a node on behalf of its cluster?
 

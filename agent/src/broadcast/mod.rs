@@ -27,6 +27,9 @@
 //! - *Believe nothing.* Entries are admitted by `gridcast_core` before a name is created; a chunk counts when its hash
 //!   matches; the dataset counts when the manifest's digest matches; `Verified` means that the published directory was
 //!   scanned and read again afterwards.
+//! - *A name is proven.* Whoever pushes shows a certificate for the name that the plan gives to the parent. The agent of a
+//!   Kubernetes node also asks its registry of datasets: a transfer comes from the announced source, to the announced
+//!   place, or not at all.
 //! - *Bounded memory.* A node holds, whatever the size of the dataset: [`RING_BYTES`] of recent messages (a member; the
 //!   source [`SOURCE_RING_BYTES`]), a queue of [`INTAKE_MESSAGES`] messages and one chunk before its disk, HTTP/2's send
 //!   buffer and a few messages per hop, [`STREAM_WINDOW_BYTES`] per connection that it reads too slowly; besides its
