@@ -4,7 +4,7 @@
 //! apply; always as field manager [`FIELD_MANAGER`]. Every write is counted, and what it brought about is on its shelf at
 //! once, so that the next plan knows. A write that would change nothing is not sent.
 
-use std::fmt::Debug;
+use std::{fmt::Debug, time::Duration};
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::Pod;
@@ -27,6 +27,9 @@ pub const FINALIZER: &str = "gridcast.io/release";
 /// Creations of one cluster's pods in flight. Measured: the API server is busy with fewer, and another cluster's
 /// creations go between these.
 const CREATIONS: usize = 50;
+
+/// Longest wait for the answer to a write; the API server itself ends one after a minute at the latest.
+const LONGEST_WRITE: Duration = Duration::from_mins(1);
 
 /// Conditions that gridcast sets; others are others' and stay.
 const OWN_CONDITIONS: [&str; 12] = [
@@ -89,15 +92,15 @@ pub async fn server_side<K: Object>(context: &Context, object: &K) -> Result<K, 
         fields.remove("status");
     }
     // Forced: nobody else has a reason to write these fields, and a conflict could never be resolved by waiting.
-    let result = api.patch(&name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(patch)).await;
-    settle::<K, _>(context, Verb::Patch, &name, result)
+    let (parameters, patch) = (PatchParams::apply(FIELD_MANAGER).force(), Patch::Apply(patch));
+    settle::<K, _>(context, Verb::Patch, &name, api.patch(&name, &parameters, &patch)).await
 }
 
 /// Creates `object`. One of the name that is there already is left as it is.
 pub async fn create_if_absent<K: Object>(context: &Context, object: &K) -> Result<Creation, Error> {
     let (api, name) = (api::<K>(context, object), object.name_any());
     let parameters = PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
-    match settle::<K, _>(context, Verb::Create, &name, api.create(&parameters, object).await) {
+    match settle::<K, _>(context, Verb::Create, &name, api.create(&parameters, object)).await {
         Ok(created) => Ok(Creation::Created(created.meta().uid.clone().unwrap_or_default())),
         Err(error) if error.code() == Some(409) => Ok(Creation::Exists),
         Err(error) => Err(error),
@@ -117,7 +120,7 @@ pub async fn create_pods(context: &Context, pods: impl IntoIterator<Item = Pod>)
 /// Creates one pod and puts it on the shelf.
 pub async fn create_pod(context: &Context, pod: &Pod) -> Result<Creation, Error> {
     let name = pod.name_any();
-    match settle::<Pod, _>(context, Verb::Create, &name, post_pod(context, pod).await) {
+    match settle::<Pod, _>(context, Verb::Create, &name, post_pod(context, pod)).await {
         Ok(SlimPod(created)) => {
             let uid = created.metadata.uid.clone().unwrap_or_default();
             context.stores.pods.written(created);
@@ -163,8 +166,8 @@ pub async fn delete<K: Object>(
 /// Deletes what a plan only knows by name. One that is gone is as wanted.
 pub async fn delete_named<K: Object>(context: &Context, namespace: &str, name: &str) -> Result<(), Error> {
     let api: Api<K> = Api::namespaced(context.client.clone(), namespace);
-    let result = api.delete(name, &DeleteParams::background()).await;
-    match settle::<K, _>(context, Verb::Delete, name, result) {
+    let parameters = DeleteParams::background();
+    match settle::<K, _>(context, Verb::Delete, name, api.delete(name, &parameters)).await {
         Ok(_) => Ok(()),
         Err(error) if error.code() == Some(404) => Ok(()),
         Err(error) => Err(error),
@@ -186,7 +189,7 @@ where
         preconditions: Some(Preconditions { uid, resource_version: None }),
         ..DeleteParams::background()
     };
-    match settle::<K, _>(context, Verb::Delete, name, api.delete(name, &parameters).await) {
+    match settle::<K, _>(context, Verb::Delete, name, api.delete(name, &parameters)).await {
         Ok(either) => Ok(either.left()),
         // Gone, or another of the same name.
         Err(error) if matches!(error.code(), Some(404 | 409)) => Ok(None),
@@ -216,16 +219,29 @@ pub async fn publish_status<K: Watched>(
         "metadata": { "uid": object.uid() },
         "status": status,
     });
-    let result =
-        api.patch_status(&name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(patch)).await;
-    match settle::<K, _>(context, Verb::PatchStatus, &name, result) {
+    let (parameters, patch) = (PatchParams::apply(FIELD_MANAGER).force(), Patch::Apply(patch));
+    let write = api.patch_status(&name, &parameters, &patch);
+    match settle::<K, _>(context, Verb::PatchStatus, &name, write).await {
         Ok(mut written) => {
+            count_stages(context, object, shown.status(), status);
             written.managed_fields_mut().clear();
             K::shelf(&context.stores).written(written);
             Ok(true)
         }
         Err(error) if error.code() == Some(404) => Ok(false),
         Err(error) => Err(error),
+    }
+}
+
+/// Counts the stages that `new` shows and `old` did not.
+fn count_stages<K: Watched>(context: &Context, object: &K, old: Option<&K::Status>, new: &K::Status) {
+    let Some(created) = object.meta().creation_timestamp.as_ref() else { return };
+    let before = old.map(K::reached).unwrap_or_default();
+    for (stage, at) in K::reached(new) {
+        if before.iter().all(|(known, _)| *known != stage) {
+            let after = Duration::try_from(at.duration_since(created.0)).unwrap_or_default();
+            context.metrics.cluster_reached(stage, after);
+        }
     }
 }
 
@@ -283,8 +299,8 @@ async fn set_finalizers<K: Watched>(
         "finalizers": finalizers, "resourceVersion": object.resource_version(), "uid": object.uid(),
     }});
     let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
-    let result = api.patch(&name, &parameters, &Patch::Merge(patch)).await;
-    match settle::<K, _>(context, Verb::Patch, &name, result) {
+    let patch = Patch::Merge(patch);
+    match settle::<K, _>(context, Verb::Patch, &name, api.patch(&name, &parameters, &patch)).await {
         Ok(mut written) => {
             written.managed_fields_mut().clear();
             K::shelf(&context.stores).written(written);
@@ -299,13 +315,17 @@ fn api<K: Object>(context: &Context, object: &K) -> Api<K> {
     Api::namespaced(context.client.clone(), &object.namespace().unwrap_or_default())
 }
 
-/// Counts the write and names it where it failed.
-fn settle<K: Resource<DynamicType = ()>, T>(
+/// Waits for a write, counts it, and names it where it failed.
+async fn settle<K: Resource<DynamicType = ()>, T>(
     context: &Context,
     verb: Verb,
     name: &str,
-    result: Result<T, kube::Error>,
+    write: impl Future<Output = Result<T, kube::Error>>,
 ) -> Result<T, Error> {
+    // A connection that died without a word would hold the object for ever.
+    let answer = tokio::time::timeout(LONGEST_WRITE, write).await;
+    let no_answer = || kube::Error::Service(format!("no answer within {} s", LONGEST_WRITE.as_secs()).into());
+    let result = answer.unwrap_or_else(|_| Err(no_answer()));
     context.metrics.write(verb, &K::kind(&()), result.as_ref().err());
     result.map_err(|source| Error::Write {
         verb: verb.word(),

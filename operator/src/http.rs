@@ -13,9 +13,8 @@ use axum::{
     routing::get,
 };
 use gridcast_crds::{VirtualCluster, conditions};
-use tokio::net::TcpListener;
 
-use crate::{context::Context, metrics::Snapshot, verdict::is_true};
+use crate::{context::Context, listen::Listener, metrics::Snapshot, verdict::is_true};
 
 /// The states that `gridcast_clusters` tells apart, the first that applies.
 const STATES: [(&str, &str); 6] = [
@@ -30,7 +29,7 @@ const STATES: [(&str, &str); 6] = [
 const RECONCILING: &str = "reconciling";
 
 /// Serves until it is dropped.
-pub async fn serve(listener: TcpListener, context: Arc<Context>) -> std::io::Result<()> {
+pub async fn serve(listener: Listener, context: Arc<Context>) -> std::io::Result<()> {
     axum::serve(listener, routes(context)).await
 }
 

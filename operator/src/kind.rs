@@ -6,8 +6,10 @@
 use std::{borrow::Cow, fmt::Debug, sync::Arc, time::Duration};
 
 use gridcast_crds::{
-    Broadcast, NetworkMap, VirtualCluster, broadcast::BroadcastStatus, network_map::NetworkMapStatus,
-    virtual_cluster::status::VirtualClusterStatus,
+    Broadcast, NetworkMap, VirtualCluster,
+    broadcast::BroadcastStatus,
+    network_map::NetworkMapStatus,
+    virtual_cluster::status::{Timeline, VirtualClusterStatus},
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -17,6 +19,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use crate::{
     context::Context,
     failure::Error,
+    metrics::Stage,
     queue::{Queue, Queues},
     stores::{Shelf, Stores},
 };
@@ -46,6 +49,9 @@ pub trait Watched:
 
     /// The conditions of the status.
     fn conditions(&self) -> &[Condition];
+
+    /// When `status` says that stages were reached, each once in the life of an object.
+    fn reached(status: &Self::Status) -> Vec<(Stage, Timestamp)>;
 }
 
 /// A kind that is reconciled.
@@ -70,7 +76,7 @@ pub trait Kind: Watched {
 }
 
 macro_rules! watched {
-    ($kind:ty, $status:ty, $field:ident) => {
+    ($kind:ty, $status:ty, $field:ident, $reached:expr) => {
         impl Watched for $kind {
             type Status = $status;
 
@@ -89,13 +95,36 @@ macro_rules! watched {
             fn conditions(&self) -> &[Condition] {
                 self.status.as_ref().map_or(&[], |status| &status.conditions)
             }
+
+            fn reached(status: &Self::Status) -> Vec<(Stage, Timestamp)> {
+                $reached(status)
+            }
         }
     };
 }
 
-watched!(VirtualCluster, VirtualClusterStatus, clusters);
-watched!(Broadcast, BroadcastStatus, broadcasts);
-watched!(NetworkMap, NetworkMapStatus, network_maps);
+watched!(VirtualCluster, VirtualClusterStatus, clusters, cluster_reached);
+watched!(Broadcast, BroadcastStatus, broadcasts, |_| Vec::new());
+watched!(NetworkMap, NetworkMapStatus, network_maps, |_| Vec::new());
+
+fn cluster_reached(status: &VirtualClusterStatus) -> Vec<(Stage, Timestamp)> {
+    let Some(timeline) = &status.timeline else { return Vec::new() };
+    let Timeline { created: _, scheduled, ready, measured, tuned, staged, launched, first_rank, finished } =
+        timeline;
+    [
+        (Stage::Scheduled, scheduled),
+        (Stage::Ready, ready),
+        (Stage::Measured, measured),
+        (Stage::Tuned, tuned),
+        (Stage::Staged, staged),
+        (Stage::Launched, launched),
+        (Stage::FirstRank, first_rank),
+        (Stage::Finished, finished),
+    ]
+    .into_iter()
+    .filter_map(|(stage, at)| Some((stage, at.as_ref()?.0)))
+    .collect()
+}
 
 /// An object of one of the three kinds, as operations, events and queues refer to it.
 ///

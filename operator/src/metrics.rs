@@ -1,7 +1,6 @@
 //! What is counted, and under which name?
 //!
-//! No label holds the name of an object: a cluster has thousands, a time series lives for ever. `docs/metrics.md` lists
-//! these.
+//! No label holds the name of an object: a cluster has thousands, and a time series lives for ever.
 
 use std::{sync::Arc, time::Duration};
 
@@ -55,8 +54,10 @@ pub enum Stage {
     Staged,
     /// The network was measured.
     Measured,
-    /// The gate opened.
-    Gate,
+    /// The TCP settings were in force.
+    Tuned,
+    /// The gate opened and `mpirun` was started.
+    Launched,
     /// The first rank reported.
     FirstRank,
     /// It ended.

@@ -2,7 +2,6 @@
 
 use std::{
     io::{IsTerminal as _, Write as _},
-    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::Arc,
     time::Duration,
 };
@@ -11,11 +10,8 @@ use anyhow::Context as _;
 use gridcast_crds::{Broadcast, NetworkMap, VirtualCluster, definitions};
 use gridcast_proto::v1::certificates_server::CertificatesServer;
 use kube::Client;
-use tokio::{
-    net::TcpListener,
-    signal::unix::{SignalKind, signal},
-};
-use tonic::transport::{Server, server::TcpIncoming};
+use tokio::signal::unix::{SignalKind, signal};
+use tonic::transport::Server;
 use tracing_subscriber::EnvFilter;
 
 use crate::{
@@ -24,6 +20,7 @@ use crate::{
     context::Context,
     http,
     lease::Candidate,
+    listen::Listener,
     reconcile::control,
     uninstall::uninstall,
     watch::watch,
@@ -150,7 +147,7 @@ pub async fn reconcile(context: Arc<Context>) {
 }
 
 /// Issues certificates to agents, as every replica does.
-async fn issue(listener: TcpListener, context: &Context) -> anyhow::Result<()> {
+async fn issue(listener: Listener, context: &Context) -> anyhow::Result<()> {
     let service = service::Service::new(
         context.client.clone(),
         context.authority.clone(),
@@ -166,23 +163,13 @@ async fn issue(listener: TcpListener, context: &Context) -> anyhow::Result<()> {
         .max_connection_age(2 * CALL)
         .http2_keepalive_interval(Some(CALL))
         .add_service(service)
-        .serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true)))
+        .serve_with_incoming(listener.connections())
         .await?;
     Ok(())
 }
 
-/// Listens on all addresses of both families, or of the one that there is.
-async fn listen(port: u16) -> anyhow::Result<TcpListener> {
-    let both = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
-    match TcpListener::bind(both).await {
-        Ok(listener) => Ok(listener),
-        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
-            Err(error).with_context(|| format!("cannot listen on port {port}"))
-        }
-        Err(_) => TcpListener::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)))
-            .await
-            .with_context(|| format!("cannot listen on port {port}")),
-    }
+async fn listen(port: u16) -> anyhow::Result<Listener> {
+    Listener::bind(port).await.with_context(|| format!("cannot listen on port {port}"))
 }
 
 fn host_name() -> String {

@@ -21,6 +21,7 @@ use kube::{
     },
 };
 use serde::de::DeserializeOwned;
+use tokio::sync::Notify;
 
 use crate::{
     agents::is_ready,
@@ -32,13 +33,14 @@ use crate::{
     stores::{AGENT_APP, APP, CLUSTER, Change, MANAGED_BY, Shelf, node_of},
 };
 
-/// Changes of nodes and agents come in rows; those that wait for one look after the row.
+/// Changes of nodes and agents come in rows, a row of thousands at a start; what waits for one looks after the row.
 const SETTLE: Duration = Duration::from_millis(250);
 
 /// Watches everything until it is dropped.
 pub async fn watch(context: Arc<Context>) {
     let scope = context.settings.watch_namespace.clone();
     let own = context.settings.namespace.clone();
+    let everything = Notify::new();
     let pods = watcher::Config::default().labels(&format!("{MANAGED_BY}=gridcast"));
     let agents = watcher::Config::default().labels(&format!("{APP}={AGENT_APP}"));
     tokio::join!(
@@ -49,15 +51,16 @@ pub async fn watch(context: Arc<Context>) {
             pod_changed(&context, change);
         }),
         follow(scoped(&context.client, Some(&own)), agents, &context.stores.agents, slim, |change| {
-            agent_changed(&context, change);
+            agent_changed(&everything, change);
         }),
         follow(
             Api::<PartialObjectMeta<Node>>::all(context.client.clone()),
             watcher::Config::default(),
             &context.stores.nodes,
             without_annotations,
-            |change| node_changed(&context, change),
+            |change| node_changed(&everything, change),
         ),
+        trigger_all(&context, &everything),
     );
 }
 
@@ -233,20 +236,20 @@ fn pod_changed(context: &Context, change: &Change<Pod>) {
     }
 }
 
-fn agent_changed(context: &Context, change: &Change<Pod>) {
+fn agent_changed(everything: &Notify, change: &Change<Pod>) {
     let serves = |pod: &Pod| {
         let host = pod.status.as_ref().and_then(|status| status.host_ip.clone());
         is_ready(pod).then_some((node_of(pod).map(str::to_owned), host))
     };
     if change.old.as_deref().and_then(serves) != change.new.as_deref().and_then(serves) {
-        trigger_all(context);
+        everything.notify_one();
     }
 }
 
-fn node_changed(context: &Context, change: &Change<PartialObjectMeta<Node>>) {
+fn node_changed(everything: &Notify, change: &Change<PartialObjectMeta<Node>>) {
     let labels = |node: &PartialObjectMeta<Node>| (node.metadata.uid.clone(), node.metadata.labels.clone());
     if change.old.as_deref().map(labels) != change.new.as_deref().map(labels) {
-        trigger_all(context);
+        everything.notify_one();
     }
 }
 
@@ -272,12 +275,20 @@ fn trigger_guests(context: &Context, namespace: &str, cluster: &str) {
     }
 }
 
-/// Triggers everything: any object may wait for a node or an agent. A settled one costs a look.
-fn trigger_all(context: &Context) {
+/// Triggers everything after each row of changes: any object may wait for a node or an agent. A settled one costs a look.
+async fn trigger_all(context: &Context, changed: &Notify) {
+    loop {
+        changed.notified().await;
+        tokio::time::sleep(SETTLE).await;
+        trigger_each(context);
+    }
+}
+
+fn trigger_each(context: &Context) {
     fn all<K: Watched>(context: &Context) {
         for object in K::shelf(&context.stores).all() {
             let namespace = object.namespace().unwrap_or_default();
-            K::queue(&context.queues).trigger_in(&namespace, &object.name_any(), SETTLE);
+            K::queue(&context.queues).trigger(&namespace, &object.name_any());
         }
     }
     all::<gridcast_crds::VirtualCluster>(context);
