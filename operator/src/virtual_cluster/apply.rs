@@ -116,7 +116,9 @@ async fn one(context: &Arc<Context>, cluster: &Arc<VirtualCluster>, action: Acti
     match action {
         Action::Cancel(names) => {
             let owner = Owner::of(cluster.as_ref());
-            names.iter().for_each(|name| context.operations.cancel(&owner, name));
+            for name in &names {
+                context.operations.cancel(&owner, name);
+            }
         }
         Action::ApplyObjects(kinds) => {
             let writes = kinds.into_iter().map(|kind| object(context, cluster, kind));

@@ -120,12 +120,11 @@ fn taken(context: &Context, blueprint: &Blueprint<'_>, asked: &[Place<'_>]) -> O
 fn refusal(error: &Error) -> Result<Trouble, StepFailure> {
     let told = error.refusal().map_or_else(|| chain(error), str::to_owned);
     match error.code() {
-        Some(400 | 422) => Err(StepFailure::new(INVALID, told)),
         Some(403) if told.contains("exceeded quota") => Ok(Trouble::new("QuotaExceeded", told)),
         Some(403) if told.contains("violates PodSecurity") => Ok(Trouble::new("PodSecurityViolation", told)),
         Some(403) if PASSING.iter().any(|mark| told.contains(mark)) => Ok(Trouble::new("PodForbidden", told)),
-        // An admission plugin that does not like the pod: a priority class that is not there, a limit that is exceeded.
-        Some(403) => Err(StepFailure::new(INVALID, told)),
+        // Not a pod; or an admission plugin does not like it: a priority class that is not there, a limit that is exceeded.
+        Some(400 | 403 | 422) => Err(StepFailure::new(INVALID, told)),
         _ => Ok(Trouble::new("PodRefused", told)),
     }
 }

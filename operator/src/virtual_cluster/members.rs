@@ -39,19 +39,19 @@ pub fn creation_key(cluster: &VirtualCluster) -> String {
     digest(&parts.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// Identifies the pods that are the cluster at present, by their UIDs in machinefile order; none unless all run.
+/// Identifies the pods that are the cluster at present, by their UIDs in machinefile order; none unless all can be reached.
 pub fn membership(members: &[Member]) -> Option<String> {
     let uids: Option<Vec<&str>> =
-        members.iter().map(|member| running(member).map(|pod| pod.uid.as_str())).collect();
+        members.iter().map(|member| reachable(member).map(|pod| pod.uid.as_str())).collect();
     uids.map(|uids| digest(&uids))
 }
 
-/// The member's pod, if it runs, has an address and is not on its way out.
-pub fn running(member: &Member) -> Option<&MemberPod> {
+/// The member's pod, if it has an address and is not at or on its way to its end. Its phase may still be `Pending`: kubelet
+/// tells that a container runs up to a second after it does, and in that time the starter has long answered.
+pub fn reachable(member: &Member) -> Option<&MemberPod> {
     let pod = member.pod.as_ref()?;
-    let runs =
-        pod.phase == Phase::Running && pod.deleting.is_none() && pod.address.is_some() && pod.node.is_some();
-    runs.then_some(pod)
+    let lives = matches!(pod.phase, Phase::Pending | Phase::Running) && pod.deleting.is_none();
+    (lives && pod.address.is_some() && pod.node.is_some()).then_some(pod)
 }
 
 /// The claims that results go to, each once, in the order in which `collect` names them.

@@ -30,6 +30,7 @@ struct Remembered {
     last_write: Option<Timestamp>,
     refused: Option<Refusal>,
     over_since: BTreeMap<String, Timestamp>,
+    placed_since: Option<Timestamp>,
 }
 
 impl Memory {
@@ -65,6 +66,16 @@ impl Memory {
             cluster.over_since = over.into_iter().map(since).map(|(since, name)| (name, since)).collect();
             cluster.over_since.clone()
         })
+    }
+
+    /// Since when it is known that every node has a place, if every one has.
+    pub fn placed_since(&self, uid: &str, placed: bool, now: Timestamp) -> Option<Timestamp> {
+        let known = self.read(uid, |cluster| cluster.placed_since);
+        let since = placed.then(|| known.unwrap_or(now));
+        if since != known {
+            self.write(uid, |cluster| cluster.placed_since = since);
+        }
+        since
     }
 
     pub(super) fn note_applied(&self, uid: &str, generation: i64, kind: ObjectKind) {

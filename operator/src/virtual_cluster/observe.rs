@@ -41,6 +41,10 @@ pub fn observe(context: &Context, cluster: &Arc<VirtualCluster>) -> Observed {
         budget: memory.exists(uid, ObjectKind::DisruptionBudget),
         operations: operations(context, cluster, &owner, &members, now),
         last_write: memory.last_write(uid),
+        placed_since: {
+            let has_place = |member: &Member| member.pod.as_ref().is_some_and(|pod| pod.node.is_some());
+            memory.placed_since(uid, !members.is_empty() && members.iter().all(has_place), now)
+        },
         refused: memory.refused(uid),
         cluster: cluster.clone(),
         members,

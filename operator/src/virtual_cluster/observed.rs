@@ -34,6 +34,8 @@ pub struct Observed {
     pub last_write: Option<Timestamp>,
     /// What the API server last refused of what was planned; pods apart, whose making tells that itself.
     pub refused: Option<Refusal>,
+    /// Since when this process has seen every node have a place.
+    pub placed_since: Option<Timestamp>,
     /// This process applied a PodDisruptionBudget and has not deleted it since.
     pub budget: bool,
 }

@@ -173,7 +173,7 @@ mod tests {
 
     use super::*;
 
-    fn pod(status: Value) -> MemberPod {
+    fn pod(status: &Value) -> MemberPod {
         let pod = json!({
             "metadata": { "name": "ring-node-1", "uid": "u" },
             "spec": { "nodeName": "k1", "containers": [{ "name": "node" }, { "name": "sidecar" }] },
@@ -182,44 +182,46 @@ mod tests {
         read(&serde_json::from_value(pod).unwrap())
     }
 
-    fn told(status: Value) -> String {
+    fn told(status: &Value) -> String {
         let trouble = pod(status).trouble.unwrap();
         format!("{}: {}", trouble.reason, trouble.message)
     }
 
-    fn container(name: &str, state: Value) -> Value {
+    fn container(name: &str, state: &Value) -> Value {
         json!({ "name": name, "image": "registry.example/x:1", "imageID": "", "ready": false, "restartCount": 0, "state": state })
     }
 
     #[test]
     fn what_is_in_the_way_is_told_in_one_sentence() {
         assert_eq!(
-            told(json!({ "phase": "Pending", "conditions": [{
+            told(&json!({ "phase": "Pending", "conditions": [{
                 "type": "PodScheduled", "status": "False", "reason": "Unschedulable",
                 "message": "0/3 nodes are available: 3 Insufficient cpu."
             }] })),
             "Unschedulable: ring-node-1: 0/3 nodes are available: 3 Insufficient cpu."
         );
-        let init = container("prepare", json!({ "terminated": { "exitCode": 3, "reason": "Error" } }));
+        let init = container("prepare", &json!({ "terminated": { "exitCode": 3, "reason": "Error" } }));
         assert_eq!(
-            told(json!({ "phase": "Failed", "initContainerStatuses": [init] })),
+            told(&json!({ "phase": "Failed", "initContainerStatuses": [init] })),
             "InitFailed: ring-node-1: init container prepare ended with code 3"
         );
         assert_eq!(
             told(
-                json!({ "phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory." })
+                &json!({ "phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory." })
             ),
             "Evicted: ring-node-1: The node was low on resource: memory."
         );
-        let node = container("node", json!({ "terminated": { "exitCode": 137, "reason": "OOMKilled" } }));
-        assert!(told(json!({ "phase": "Failed", "containerStatuses": [node] })).starts_with("OutOfMemory: "));
+        let node = container("node", &json!({ "terminated": { "exitCode": 137, "reason": "OOMKilled" } }));
+        assert!(
+            told(&json!({ "phase": "Failed", "containerStatuses": [node] })).starts_with("OutOfMemory: ")
+        );
     }
 
     #[test]
     fn a_pull_that_is_tried_again_and_again_is_one_trouble() {
         let waiting = |reason: &str, message: &str| {
-            let node = container("node", json!({ "waiting": { "reason": reason, "message": message } }));
-            told(json!({ "phase": "Pending", "containerStatuses": [node] }))
+            let node = container("node", &json!({ "waiting": { "reason": reason, "message": message } }));
+            told(&json!({ "phase": "Pending", "containerStatuses": [node] }))
         };
         let now = waiting("ErrImagePull", "not found");
         assert_eq!(
@@ -232,12 +234,12 @@ mod tests {
 
     #[test]
     fn a_pod_whose_first_container_ended_does_not_run() {
-        let sidecar = container("sidecar", json!({ "running": {} }));
-        let ended = container("node", json!({ "terminated": { "exitCode": 1 } }));
-        let running = container("node", json!({ "running": {} }));
-        let creating = container("node", json!({ "waiting": { "reason": "ContainerCreating" } }));
+        let sidecar = container("sidecar", &json!({ "running": {} }));
+        let ended = container("node", &json!({ "terminated": { "exitCode": 1 } }));
+        let running = container("node", &json!({ "running": {} }));
+        let creating = container("node", &json!({ "waiting": { "reason": "ContainerCreating" } }));
         let of = |node: &Value| {
-            pod(json!({ "phase": "Running", "podIP": "10.0.0.1", "containerStatuses": [sidecar.clone(), node.clone()] })).phase
+            pod(&json!({ "phase": "Running", "podIP": "10.0.0.1", "containerStatuses": [sidecar.clone(), node.clone()] })).phase
         };
         assert_eq!(of(&ended), Phase::Failed);
         assert_eq!(of(&running), Phase::Running);

@@ -80,14 +80,12 @@ pub(super) fn conclude(draft: &mut Draft<'_>, outcome: Outcome) {
     if !log_tail.is_empty() {
         run.log_tail = Some(tail(&log_tail, LOG_TAIL));
     }
-    match failure {
-        Some(trouble) => draft.set(conditions::RUNNING, false, &trouble.reason, &trouble.message),
-        None => {
-            let name = program.command.first().map(String::as_str).unwrap_or_default();
-            let message =
-                format!("{name} ended well, each of its {} processes in its place", program.processes);
-            draft.set(conditions::RUNNING, false, COMPLETED, &message);
-        }
+    if let Some(trouble) = failure {
+        draft.set(conditions::RUNNING, false, &trouble.reason, &trouble.message);
+    } else {
+        let name = program.command.first().map(String::as_str).unwrap_or_default();
+        let message = format!("{name} ended well, each of its {} processes in its place", program.processes);
+        draft.set(conditions::RUNNING, false, COMPLETED, &message);
     }
     wind_up(draft);
 }

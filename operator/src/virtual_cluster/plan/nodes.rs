@@ -10,7 +10,7 @@ use super::{
     draft::{Draft, elapsed},
 };
 use crate::virtual_cluster::{
-    members::{creation_key, member_selector, membership, running},
+    members::{creation_key, member_selector, membership, reachable},
     observed::{Host, Member, MemberPod, Phase, Trouble, Work},
 };
 
@@ -33,9 +33,9 @@ pub(super) struct Nodes<'a> {
     pub(super) placed: usize,
     /// Of them, those that run.
     pub(super) running: usize,
-    /// Identifies them; none unless all run.
+    /// Identifies them; none unless all can be reached.
     pub(super) membership: Option<String>,
-    /// Those that run.
+    /// Those that can be reached.
     pub(super) hosts: Arc<[Host]>,
 }
 
@@ -47,7 +47,7 @@ impl<'a> Nodes<'a> {
             members,
             exist: pods().count(),
             placed: pods().filter(|pod| pod.node.is_some()).count(),
-            running: hosts.len(),
+            running: members.iter().filter_map(reachable).filter(|pod| pod.phase == Phase::Running).count(),
             membership: membership(members),
             hosts: hosts.into(),
         }
@@ -99,7 +99,7 @@ impl<'a> Nodes<'a> {
 }
 
 fn host(member: &Member) -> Option<Host> {
-    let pod = running(member)?;
+    let pod = reachable(member)?;
     Some(Host {
         name: member.name.clone(),
         uid: pod.uid.clone(),

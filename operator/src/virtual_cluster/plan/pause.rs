@@ -58,6 +58,10 @@ pub(super) fn suspend(draft: &mut Draft<'_>) {
 pub(super) fn resume(draft: &mut Draft<'_>) {
     if draft.holds(conditions::SUSPENDED) {
         forget(draft);
+        // Its pods are gone, or go: there is nothing left of it to be ended.
+        if let Some(run) = &mut draft.status.run {
+            run.launch = None;
+        }
         draft.set(conditions::SUSPENDED, false, "Resumed", "rebuilt from the present spec");
     }
     let made = draft.observed.cluster.metadata.creation_timestamp.as_ref().map_or(draft.now, |time| time.0);

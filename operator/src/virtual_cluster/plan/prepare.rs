@@ -62,7 +62,7 @@ pub(super) fn prepare(draft: &mut Draft<'_>) {
         Wait { stage: "Measuring", progress: measured },
         Wait { stage: "Tuning", progress: tuned },
     ];
-    if !tell(draft, &nodes, waits, data_is_there) && open {
+    if !tell(draft, &nodes, &waits, data_is_there) && open {
         start(draft, &nodes);
     }
 }
@@ -115,10 +115,15 @@ fn gate(
             draft.begin(step);
             (Progress::Going(asked(&Gate::default(), nodes)), false)
         }
-        Work::Running(gate) => match &gate.trouble {
-            Some(trouble) => (Progress::Hindered(trouble.clone()), false),
-            None => (Progress::Going(asked(gate, nodes)), false),
-        },
+        Work::Running(gate) => {
+            // What kubelet says of a pod is nearer to the cause than that nobody answers there; and a starter whose container
+            // does not run yet is silent for that reason.
+            let silent = gate.trouble.clone().filter(|_| nodes.running == nodes.total());
+            match nodes.trouble(draft.now, data_is_there).or(silent) {
+                Some(trouble) => (Progress::Hindered(trouble), false),
+                None => (Progress::Going(asked(gate, nodes)), false),
+            }
+        }
         Work::Failed(trouble) => {
             draft.retry(step);
             (Progress::Hindered(trouble.clone()), false)
@@ -136,7 +141,9 @@ fn answers(gate: &Work<Gate>, open: bool, host: &Host) -> bool {
 
 fn mark(draft: &mut Draft<'_>, nodes: &Nodes<'_>, provisioned: &Progress, open: bool) {
     if nodes.placed == nodes.total() {
-        draft.reached(|timeline| &mut timeline.scheduled, draft.now);
+        // Not the moment at which a status is written that may wait.
+        let since = draft.observed.placed_since.unwrap_or(draft.now);
+        draft.reached(|timeline| &mut timeline.scheduled, since);
     }
     match provisioned {
         Progress::Done => {
@@ -170,7 +177,7 @@ fn keep_reason_of_restart(draft: &mut Draft<'_>) {
 }
 
 /// Says what is waited for; false if nothing is.
-fn tell(draft: &mut Draft<'_>, nodes: &Nodes<'_>, waits: [Wait; 4], data_is_there: bool) -> bool {
+fn tell(draft: &mut Draft<'_>, nodes: &Nodes<'_>, waits: &[Wait; 4], data_is_there: bool) -> bool {
     if let Some(failed) = waits.iter().find_map(|wait| match &wait.progress {
         Progress::Failed(trouble) => Some(trouble.clone()),
         _ => None,

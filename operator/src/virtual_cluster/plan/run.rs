@@ -233,7 +233,10 @@ fn fail(draft: &mut Draft<'_>, nodes: &Nodes<'_>, id: &str, launch: &Launch, tro
         Work::Running(_) if matches!(operations.stop, Work::Running(())) => {}
         Work::Running(_) if over.is_some_and(|over| draft.left(over, LAST_WORDS).is_some()) => {}
         _ => {
-            finish::conclude(draft, Outcome { log_tail: launch.log_tail.clone(), ..Outcome::failed(trouble) })
+            finish::conclude(
+                draft,
+                Outcome { log_tail: launch.log_tail.clone(), ..Outcome::failed(trouble) },
+            );
         }
     }
 }

@@ -105,7 +105,7 @@ fn happen(world: &mut World, what: &Happening) {
         End(0, _) => world.end_launch(0, None, &[]),
         End(code, lost) => {
             let lost: &[&str] = if *lost { &["ring-node-1"] } else { &[] };
-            world.end_launch(*code, Some(Trouble::new("RankFailed", "rank 0")), lost);
+            world.end_launch(*code, Some(&Trouble::new("RankFailed", "rank 0")), lost);
         }
         Lose => world.lose_launch(),
         Stop(well) => world.finish_simple("stop/", &result(*well)),

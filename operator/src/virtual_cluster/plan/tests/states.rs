@@ -16,7 +16,7 @@ fn what_is_not_supported_is_refused_by_its_path_and_nothing_is_made() {
     let table: Vec<(serde_json::Value, &str)> = vec![
         (
             spec(|s| {
-                s["groups"][0] = json!({ "name": "node", "replicas": 3, "virtualMachine": { "spec": {} } })
+                s["groups"][0] = json!({ "name": "node", "replicas": 3, "virtualMachine": { "spec": {} } });
             }),
             "spec.groups[0].virtualMachine:",
         ),
@@ -273,7 +273,7 @@ fn a_network_below_what_is_required_fails_or_warns() {
             assert!(world.holds(RUNNING));
         }
         let network = world.cluster.status.as_ref().unwrap().network.as_ref();
-        assert_eq!(network.unwrap().bandwidth_mbps.as_ref().unwrap().min, 90.0);
+        assert!((network.unwrap().bandwidth_mbps.as_ref().unwrap().min - 90.0).abs() < 1e-9);
     }
 }
 

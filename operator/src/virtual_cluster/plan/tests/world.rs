@@ -167,6 +167,7 @@ impl World {
             operations,
             last_write: self.last_write,
             refused: self.refused.clone(),
+            placed_since: None,
             budget: self.applied.contains_key(&ObjectKind::DisruptionBudget),
         }
     }
@@ -315,7 +316,7 @@ impl World {
                 self.launch.insert(name.clone(), Work::Running(Launch::default()));
             }
             Step::Stop { .. } | Step::Collect { .. } => {
-                drop(self.simple.insert(name.clone(), Work::Running(())))
+                drop(self.simple.insert(name.clone(), Work::Running(())));
             }
             Step::Release { .. } => self.release = Some(Work::Running(Released::default())),
         }
@@ -435,7 +436,7 @@ impl World {
         }
     }
 
-    pub(super) fn end_launch(&mut self, exit_code: i32, trouble: Option<Trouble>, lost: &[&str]) {
+    pub(super) fn end_launch(&mut self, exit_code: i32, trouble: Option<&Trouble>, lost: &[&str]) {
         let now = self.now;
         for work in self.launch.values_mut() {
             if let Work::Running(launch) = work {
@@ -445,7 +446,7 @@ impl World {
                 launch.end = Some(LaunchEnd {
                     at: Some(now),
                     exit_code,
-                    trouble: trouble.clone(),
+                    trouble: trouble.cloned(),
                     lost,
                     placement: vec![],
                 });
