@@ -1,9 +1,11 @@
 //! What does a virtual cluster need next?
 //!
-//! A driver (the local run, the operator) observes, asks [`next`], does the one step that it names, records the result
-//! in a [`Progress`], and asks again until it is told [`Next::Done`]. Nothing here acts or looks at a clock: `now` is
-//! seconds from the moment the cluster was created. Every field of `Progress` can be rebuilt from what an operator
-//! observes, so a driver that restarts goes on where the old one stopped.
+//! A driver asks [`next`], does the one step that it names, records the result in a [`Progress`], and asks again until it is
+//! told [`Next::Done`]. Nothing here acts or looks at a clock: `now` is seconds from the moment the cluster was created.
+//!
+//! The local run is driven so. On Kubernetes data is staged while pods are made, a lost node closes the gate again and a
+//! program is started more than once: the operator plans by what it observes instead, and what must not be forgotten is in
+//! the conditions of the object.
 //!
 //! The first cause ends the run: what fails afterwards, because the first failure or the user's Ctrl-C pulled the
 //! ground away, does not overwrite it. Whatever was made is released on every path.
@@ -13,8 +15,6 @@ use crate::report::{Outcome, Timeline};
 /// One thing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Step {
-    /// Decide which hosts carry the nodes, without starting them. Only in [`Order::StageBeforeReady`].
-    Schedule,
     /// Make the nodes and wait until each agent and starter answers.
     Provision,
     /// Probe the network between the nodes.
@@ -31,42 +31,8 @@ pub enum Step {
     Release,
 }
 
-/// How far a cluster is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[allow(missing_docs, reason = "the names are those of the report's timeline")]
-pub enum State {
-    Created,
-    Scheduled,
-    Ready,
-    Measured,
-    Tuned,
-    Staged,
-    Launched,
-    Finished,
-}
-
-/// In which order the steps come.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Order {
-    /// Nodes first: provision, measure, tune, stage. The local run.
-    #[default]
-    ReadyFirst,
-    /// Data first: schedule, measure, stage, provision, tune. Kubernetes, where a pod's volumes are mounted before its
-    /// network namespace exists, so that hosts stage before pods are ready.
-    StageBeforeReady,
-}
-
-impl Order {
-    /// The steps that a cluster can go through before its program starts.
-    fn preparation(self) -> &'static [Step] {
-        match self {
-            Self::ReadyFirst => &[Step::Provision, Step::Measure, Step::Tune, Step::Stage],
-            Self::StageBeforeReady => {
-                &[Step::Schedule, Step::Measure, Step::Stage, Step::Provision, Step::Tune]
-            }
-        }
-    }
-}
+/// The steps that a cluster can go through before its program starts.
+const PREPARATION: [Step; 4] = [Step::Provision, Step::Measure, Step::Tune, Step::Stage];
 
 /// What the manifest asks for.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -85,8 +51,6 @@ pub struct Wanted {
     /// Release at the end. False keeps the cluster after success (`gridcast local up`, `--keep`); what failed or was
     /// interrupted is released all the same.
     pub release: bool,
-    /// The order of steps.
-    pub order: Order,
     /// Seconds from `created` after which no step but the release goes on.
     pub deadline_seconds: Option<f64>,
 }
@@ -183,13 +147,9 @@ pub fn remaining_seconds(wanted: &Wanted, now: f64) -> Option<f64> {
 /// The first step that is wanted and has not happened. None when all work is done.
 fn pending_work(wanted: &Wanted, progress: &Progress) -> Option<Step> {
     let timeline = &progress.timeline;
-    wanted
-        .order
-        .preparation()
-        .iter()
-        .copied()
+    PREPARATION
+        .into_iter()
         .find(|step| match step {
-            Step::Schedule => timeline.scheduled.is_none(),
             Step::Provision => timeline.ready.is_none(),
             Step::Measure => wanted.measure && timeline.measured.is_none(),
             Step::Tune => wanted.tune && timeline.tuned.is_none(),
@@ -243,7 +203,6 @@ fn overdue(wanted: &Wanted, step: Step, now: f64) -> Option<Failure> {
 /// When something happened, in words for a message.
 fn phase(step: Step) -> &'static str {
     match step {
-        Step::Schedule => "while the nodes were placed",
         Step::Provision => "while the nodes were made",
         Step::Measure => "while the network was measured",
         Step::Tune => "while TCP was tuned",
@@ -258,7 +217,7 @@ impl Progress {
     /// Records that a step begins. What it makes must be released from here on, even if it fails half-way.
     pub fn started(&mut self, step: Step, now: f64) {
         match step {
-            Step::Schedule | Step::Provision => self.made = true,
+            Step::Provision => self.made = true,
             Step::Launch => self.timeline.launched = Some(now),
             Step::Release => self.finish(now),
             Step::Measure | Step::Tune | Step::Stage | Step::Collect => {}
@@ -268,7 +227,6 @@ impl Progress {
     /// Records that a step ended well. A launch ends by [`Progress::program_ended`] instead.
     pub fn completed(&mut self, wanted: &Wanted, step: Step, now: f64) {
         match step {
-            Step::Schedule => self.timeline.scheduled = Some(now),
             Step::Provision => self.timeline.ready = Some(now),
             Step::Measure => self.timeline.measured = Some(now),
             Step::Tune => self.timeline.tuned = Some(now),
@@ -333,27 +291,6 @@ impl Progress {
         if let Some(failure) = pending_work(wanted, self).and_then(|step| overdue(wanted, step, now)) {
             self.failed(failure.step, failure.reason, failure.message, now);
         }
-    }
-
-    /// The latest state that was reached.
-    pub fn state(&self) -> State {
-        let timeline = &self.timeline;
-        let reached = [
-            (timeline.scheduled, State::Scheduled),
-            (timeline.ready, State::Ready),
-            (timeline.measured, State::Measured),
-            (timeline.tuned, State::Tuned),
-            (timeline.staged, State::Staged),
-            (timeline.launched, State::Launched),
-            (timeline.finished, State::Finished),
-        ];
-        let mut latest = (timeline.created, State::Created);
-        for (at, state) in reached {
-            if let Some(at) = at.filter(|at| *at >= latest.0) {
-                latest = (at, state);
-            }
-        }
-        latest.1
     }
 
     fn finish(&mut self, now: f64) {

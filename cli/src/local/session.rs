@@ -235,7 +235,7 @@ impl Session {
             Step::Stage => self.stage().await,
             Step::Launch => self.launch().await,
             Step::Collect => self.collect().await,
-            Step::Schedule | Step::Release => Ok(()),
+            Step::Release => Ok(()),
         }
     }
 

@@ -10,7 +10,6 @@ fn all() -> Wanted {
         run: true,
         collect: true,
         release: true,
-        order: Order::ReadyFirst,
         deadline_seconds: Some(60.0),
     }
 }
@@ -56,17 +55,6 @@ fn everything_in_order() {
     assert_eq!(timeline.staged, Some(5.0), "when the last dataset is on all nodes");
     assert_eq!(timeline.launched, Some(5.0));
     assert_eq!(timeline.finished, Some(6.0), "when the program ended, not when its results were home");
-    assert_eq!(progress.state(), State::Finished);
-}
-
-#[test]
-fn data_comes_before_nodes_on_kubernetes() {
-    use Step::*;
-    let wanted = Wanted { order: Order::StageBeforeReady, ..all() };
-    let mut progress = Progress::default();
-    let steps = drive(&wanted, &mut progress, |_, _, _| false);
-    assert_eq!(steps, [Schedule, Measure, Stage, Stage, Provision, Tune, Launch, Collect, Release]);
-    assert!(progress.timeline.staged < progress.timeline.ready);
 }
 
 #[test]
@@ -234,12 +222,11 @@ proptest! {
     /// Whatever fails and whenever the user stops: it ends, releases what it made, and says something.
     #[test]
     fn it_always_ends_and_releases(
-        measure: bool, tune: bool, stage in 0_usize..4, run: bool, collect: bool, release: bool, late: bool,
+        measure: bool, tune: bool, stage in 0_usize..4, run: bool, collect: bool, release: bool,
         fail_at in 0_usize..14, interrupt_at in 0_usize..14, code in 0_i32..2,
         deadline_seconds in proptest::option::of(0.0_f64..12.0),
     ) {
-        let order = if late { Order::StageBeforeReady } else { Order::ReadyFirst };
-        let wanted = Wanted { measure, tune, stage, run, collect, release, order, deadline_seconds };
+        let wanted = Wanted { measure, tune, stage, run, collect, release, deadline_seconds };
         let mut progress = Progress::default();
         let mut count = 0;
         let steps = drive(&wanted, &mut progress, |step, progress, now| {
