@@ -133,7 +133,7 @@ pub struct VirtualClusterSpec {
     /// When the program is started again. Never if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart: Option<Restart>,
-    /// Seconds from creation after which the cluster has failed. No limit if absent.
+    /// Seconds from creation, or from when it was resumed last, after which the cluster has failed. No limit if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 31_536_000))]
     pub active_deadline_seconds: Option<i64>,
