@@ -134,3 +134,71 @@ pub fn is_ready(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_none()
         && conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::authority::Root;
+    use kube::runtime::watcher::Event;
+    use serde_json::json;
+
+    fn agent(name: &str, node: &str, host: &str, ready: bool, second: u32) -> Pod {
+        let status = if ready { "True" } else { "False" };
+        serde_json::from_value(json!({
+            "metadata": {
+                "name": name, "namespace": "gridcast-system", "uid": name,
+                "creationTimestamp": format!("2026-01-01T00:00:{second:02}Z")
+            },
+            "spec": {"nodeName": node, "containers": []},
+            "status": {"hostIP": host, "conditions": [{"type": "Ready", "status": status}]}
+        }))
+        .unwrap()
+    }
+
+    fn agents(pods: Vec<Pod>) -> Agents {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let stores = Arc::new(Stores::default());
+        for pod in pods {
+            stores.agents.take(Event::Apply(pod));
+        }
+        Agents::new(stores, Arc::new(Authority::new(Root::random().unwrap()).unwrap()), 7411)
+    }
+
+    #[tokio::test]
+    async fn a_node_is_reached_by_its_newest_agent_that_is_ready() {
+        let agents = agents(vec![
+            agent("old", "n1", "10.0.0.1", true, 1),
+            agent("new", "n1", "10.0.0.2", true, 2),
+            agent("newest", "n1", "10.0.0.3", false, 3),
+            agent("other", "n2", "fd00::2", true, 1),
+        ]);
+        assert_eq!(agents.nodes(), ["n1", "n2"]);
+        let remote = agents.of_node("n1").unwrap();
+        assert_eq!((remote.name.as_str(), remote.peer.name.as_str()), ("n1", "n1"));
+        assert_eq!((remote.peer.address.as_str(), remote.peer.port), ("10.0.0.2", 7411));
+        assert_eq!((remote.pod(), remote.peer.probe_address.as_str()), (String::new(), ""));
+
+        let pod = agents.pod("ring-node-0", "uid", "10.1.0.7", "n2").unwrap();
+        assert_eq!((pod.name.as_str(), pod.pod().as_str()), ("ring-node-0", "uid"));
+        assert_eq!((pod.peer.name.as_str(), pod.peer.address.as_str()), ("n2", "fd00::2"));
+        assert_eq!(
+            (pod.peer.probe_address.as_str(), pod.peer.probe_name.as_str()),
+            ("10.1.0.7", "ring-node-0")
+        );
+    }
+
+    #[tokio::test]
+    async fn a_node_without_an_agent_says_what_to_look_at() {
+        let agents = agents(vec![agent("slow", "n1", "10.0.0.1", false, 1)]);
+        for (node, text) in [
+            ("n1", "kubectl -n gridcast-system describe pod slow"),
+            ("n2", "there is no pod of the DaemonSet gridcast-agent on it"),
+        ] {
+            let failure = agents.of_node(node).unwrap_err();
+            assert_eq!(failure.reason, "NoAgent");
+            assert!(failure.message.contains(text) && failure.message.contains(node), "{failure}");
+        }
+        assert_eq!(agents.pod("p", "u", "", "n1").unwrap_err().reason, "NoAddress");
+        assert!(agents.nodes().is_empty());
+    }
+}

@@ -84,9 +84,20 @@ impl Events {
             };
             let result = self.recorder.publish(&event, object).await;
             self.metrics.write(Verb::Create, "Event", result.as_ref().err());
-            if let Err(error) = result {
-                tracing::warn!(reason = event.reason, error = chain(&error), "cannot publish an event");
+            match result {
+                Ok(()) => {}
+                Err(error) if namespace_goes(&error) => {
+                    tracing::debug!(reason = event.reason, "nobody will read an event: its namespace goes");
+                }
+                Err(error) => {
+                    tracing::warn!(reason = event.reason, error = chain(&error), "cannot publish an event");
+                }
             }
         }
     }
+}
+
+/// Whether a write was refused because its namespace is being deleted, and its object with it.
+fn namespace_goes(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 403 && status.message.contains("being terminated"))
 }

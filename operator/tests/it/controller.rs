@@ -35,7 +35,7 @@ spec:
   run: {processes: 4, command: [ring]}
 ";
 
-fn cluster() -> VirtualCluster {
+pub(crate) fn cluster() -> VirtualCluster {
     let document = parse(CLUSTER).unwrap().remove(0);
     let Resource::VirtualCluster(cluster) = document.resource else { panic!("a VirtualCluster") };
     *cluster
@@ -53,9 +53,13 @@ fn settings(watch_namespace: Option<&str>) -> Settings {
     }
 }
 
-fn start_in(fake: &FakeApi, watch_namespace: Option<&str>) -> Arc<Context> {
+pub(crate) fn context(fake: &FakeApi, watch_namespace: Option<&str>) -> Arc<Context> {
     let authority = Authority::new(Root::from_bytes([7; 32])).unwrap();
-    let context = Arc::new(Context::new(fake.client(), settings(watch_namespace), authority, virtual_now));
+    Arc::new(Context::new(fake.client(), settings(watch_namespace), authority, virtual_now))
+}
+
+fn start_in(fake: &FakeApi, watch_namespace: Option<&str>) -> Arc<Context> {
+    let context = context(fake, watch_namespace);
     let operator = context.clone();
     tokio::spawn(async move {
         let lead = async {
@@ -67,7 +71,7 @@ fn start_in(fake: &FakeApi, watch_namespace: Option<&str>) -> Arc<Context> {
     context
 }
 
-fn start(fake: &FakeApi) -> Arc<Context> {
+pub(crate) fn start(fake: &FakeApi) -> Arc<Context> {
     start_in(fake, None)
 }
 

@@ -7,6 +7,7 @@ mod certificates;
 mod command;
 mod controller;
 mod fakeapi;
+mod http;
 mod lease;
 mod uninstall;
 
