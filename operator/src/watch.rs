@@ -205,6 +205,7 @@ fn own_changed<K: Watched>(context: &Context, change: &Change<K>) {
             let owner = Owner::of(&**object);
             queue.forget(&owner.namespace, &owner.name);
             context.operations.forget(&owner);
+            context.clusters.forget(&owner.uid);
             context.backoff(|backoff| backoff.succeeded(&owner.uid));
         }
         (None, None) => {}

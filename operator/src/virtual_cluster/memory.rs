@@ -104,7 +104,8 @@ impl Memory {
         }
     }
 
-    pub(super) fn forget(&self, uid: &str) {
+    /// Forgets a cluster that is gone.
+    pub fn forget(&self, uid: &str) {
         self.lock().remove(uid);
     }
 

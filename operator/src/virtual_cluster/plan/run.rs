@@ -151,7 +151,10 @@ fn exhausted(draft: &Draft<'_>, cause: &Trouble) -> Option<Trouble> {
         0 => cause.clone(),
         _ => Trouble::new(
             "RestartBudgetExceeded",
-            format!("restarted {most} times (restart.maxRestarts); {}: {}", cause.reason, cause.message),
+            format!(
+                "all {most} restarts (restart.maxRestarts) are used up; {}: {}",
+                cause.reason, cause.message
+            ),
         ),
     })
 }

@@ -122,7 +122,7 @@ fn rules_decide_by_exit_code_and_the_first_wins() {
     end(&mut world, 137);
     assert_eq!(
         world.told(FAILED),
-        "Failed=True/RestartBudgetExceeded: restarted 1 times (restart.maxRestarts); RankFailed: ring: RankFailed"
+        "Failed=True/RestartBudgetExceeded: all 1 restarts (restart.maxRestarts) are used up; RankFailed: ring: RankFailed"
     );
     assert_eq!(
         reasons(&world),
@@ -188,7 +188,7 @@ fn lost_nodes_are_counted_exactly() {
         world.end_launch(143, Some(&failed("LauncherKilled")), &[]);
         world.settle();
         let told = world.told(FAILED);
-        assert!(told.starts_with("Failed=True/RestartBudgetExceeded: restarted 2 times"), "{told}");
+        assert!(told.starts_with("Failed=True/RestartBudgetExceeded: all 2 restarts"), "{told}");
         assert!(told.contains("Evicted: ring-node-2: Evicted"), "{told}");
         assert_eq!((world.restarts(), world.launched.len()), (2, 3));
         assert!(world.cluster.status.as_ref().unwrap().run.as_ref().unwrap().log_tail.is_some());

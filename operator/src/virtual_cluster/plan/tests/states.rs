@@ -110,7 +110,7 @@ fn what_keeps_a_node_is_told_and_forgotten() {
     }
     world.pass(2);
     world.settle();
-    let told = "ImagePullFailed: ring-node-1: image a cannot be pulled; and 1 more nodes";
+    let told = "ImagePullFailed: ring-node-1: image a cannot be pulled; and 1 more node";
     assert_eq!(world.told(READY), format!("Ready=False/{told}"));
     assert_eq!(world.events.last().unwrap().reason, "ImagePullFailed");
     assert_eq!(world.cluster.status.as_ref().unwrap().nodes[1].reason.as_deref(), Some("ImagePullFailed"));
