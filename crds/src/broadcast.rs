@@ -51,7 +51,7 @@ pub struct BroadcastSpec {
     pub source: Source,
     /// The nodes that receive it.
     pub to: BroadcastTo,
-    /// Path below each node's data directory. Immutable. The object's namespace and name if absent.
+    /// Path below the namespace's part of each node's data directory. Immutable. The object's name if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256), regex(pattern = r"^[A-Za-z0-9._@+,=-]+(/[A-Za-z0-9._@+,=-]+)*$"))]
     #[x_kube(

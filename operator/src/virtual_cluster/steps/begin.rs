@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use gridcast_control::{Remote, StepFailure, launch::Program};
+use gridcast_control::{AGENT_PORT, Remote, StepFailure, launch::Program};
 use gridcast_core::mpi::HostSlots;
 use gridcast_crds::{VirtualCluster, conditions, virtual_cluster::Run};
 use gridcast_proto::v1 as wire;
@@ -114,10 +114,10 @@ impl Work {
     async fn collect(self, hosts: Arc<[Host]>, pods: Vec<HelperPod>) -> Result<(), StepFailure> {
         let Some(run) = &self.cluster.spec.run else { return Ok(()) };
         let items = collect::items(run, collect::directory(&self.cluster))?;
-        let (authority, port) = (self.authority()?, self.context.settings.agent_port);
+        let authority = self.authority()?;
         let address = |pod: &HelperPod| pod.pod.address.clone().unwrap_or_default();
         let agents: Result<Vec<Remote>, StepFailure> =
-            pods.iter().map(|pod| reach::member(&authority, &pod.name, &address(pod), port)).collect();
+            pods.iter().map(|pod| reach::member(&authority, &pod.name, &address(pod), AGENT_PORT)).collect();
         let members: Vec<wire::Peer> = self.starters(&hosts)?.iter().map(Remote::peer).collect();
         collect::bring(&agents?, &members, &items).await
     }
