@@ -66,6 +66,7 @@ build: deps
 	    cargo build --release --locked --workspace --bins --target $(HOST_TRIPLE)
 	@mkdir -p target/bin
 	@for program in $(PROGRAMS); do ln -sfn "$(BIN)/$$program" target/bin/; done
+	@ln -sfn gridcast target/bin/kubectl-gridcast
 
 ## install: copy the programs to PREFIX/bin (default /usr/local)
 install: build
