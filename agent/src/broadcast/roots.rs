@@ -71,7 +71,9 @@ mod tests {
         for fine in ["exports/ics", "exports", "root/ics", "private/way-in"] {
             roots.check(&at(fine)).unwrap();
         }
-        for refused in ["exports/way-out", "private/keys", "exports-old", "exports/../private/keys", "private/absent"] {
+        for refused in
+            ["exports/way-out", "private/keys", "exports-old", "exports/../private/keys", "private/absent"]
+        {
             let failure = roots.check(&at(refused)).unwrap_err();
             assert_eq!(failure.reason(), "SourceForbidden", "{refused}");
             assert!(failure.to_string().contains("--source-root ("), "{failure}");

@@ -15,8 +15,8 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::counters::Counters;
 use super::failure::{Failure, blocking};
-use super::member::Member;
 use super::landing::Landing;
+use super::member::Member;
 use super::roots::Roots;
 use super::scan::{Scan, scan};
 use super::{collect, coordinator, member};
@@ -227,10 +227,7 @@ impl Broadcasts for Service {
         Ok(Response::new(ReceiverStream::new(stream)))
     }
 
-    async fn inspect(
-        &self,
-        request: Request<v1::InspectRequest>,
-    ) -> Result<Response<v1::Opened>, Status> {
+    async fn inspect(&self, request: Request<v1::InspectRequest>) -> Result<Response<v1::Opened>, Status> {
         caller(&self.node.identity, &request, Call::Broadcasts)?;
         let inspected = self.node.inspect(request.into_inner().source_path).await;
         inspected.map(Response::new).map_err(|failure| failure.status(&self.node.name))
@@ -288,7 +285,8 @@ impl Relay for Service {
             let message = format!("{} does not follow broadcast {}", self.node.name, open.id);
             return Err(Status::not_found(message));
         };
-        let acks = member.accept(&open, &caller, stream).map_err(|failure| failure.status(&self.node.name))?;
+        let acks =
+            member.accept(&open, &caller, stream).map_err(|failure| failure.status(&self.node.name))?;
         Ok(Response::new(ReceiverStream::new(acks)))
     }
 

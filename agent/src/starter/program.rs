@@ -57,8 +57,8 @@ impl ProgramError {
 /// wins and a file that is not executable is reported only if no later one is. A launcher of MPI may have another name.
 pub fn find_program(name: &str, path: Option<&str>, directory: &Path) -> Result<PathBuf, ProgramError> {
     search(name, path, directory).or_else(|error| {
-        let others = gridcast_core::mpi::other_names(name).iter();
-        others.filter_map(|other| search(other, path, directory).ok()).next().ok_or(error)
+        let mut others = gridcast_core::mpi::other_names(name).iter();
+        others.find_map(|other| search(other, path, directory).ok()).ok_or(error)
     })
 }
 

@@ -131,7 +131,6 @@ impl Session {
             collect: intake.run.as_ref().is_some_and(|r| !r.collect.is_empty()),
             release: kind == Kind::Run,
             deadline_seconds: intake.deadline_seconds,
-            ..Wanted::default()
         };
         let session = Self {
             arguments,
