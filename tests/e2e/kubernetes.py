@@ -150,6 +150,7 @@ class Kubernetes:
     @contextlib.contextmanager
     def namespace(self, name, labels=None):
         """A namespace of a scenario, whose removal is part of it: nothing may hang on."""
+        self.wait(f"no namespace {name} of an earlier attempt", lambda: self.get("namespace", name) is None, 90)
         self.kubectl("create", "namespace", name)
         if labels:
             self.kubectl("label", "namespace", name, *[f"{key}={value}" for key, value in labels.items()])
