@@ -19,15 +19,16 @@ def operator_pod(kube):
 
 
 def kill_operator(kube):
-    """SIGKILL to the process, as an OOM does it: kubelet starts it again."""
-    pod = operator_pod(kube)
-    container = pod["status"]["containerStatuses"][0]
-    before = container["restartCount"]
-    kill_container(kube, pod, "operator")
-    return lambda: kube.wait(
-        "the operator is back",
-        lambda: any(s["restartCount"] > before and s["ready"] for s in operator_pod(kube)["status"]["containerStatuses"]),
-        90,
+    """SIGKILL, and another pod instead: kubelet would wait longer from time to time before it starts the same one again."""
+    before = operator_pod(kube)["metadata"]
+    kube.kubectl("-n", SYSTEM, "delete", "pod", before["name"], "--grace-period=0", "--force")
+    return lambda: kube.wait("another operator is ready", lambda: is_ready(kube, before["uid"]), 90)
+
+
+def is_ready(kube, unlike):
+    return any(
+        pod["metadata"]["uid"] != unlike and "deletionTimestamp" not in pod["metadata"] and all(s["ready"] for s in pod["status"].get("containerStatuses", [{"ready": False}]))
+        for pod in kube.pods(SYSTEM, "app.kubernetes.io/name=gridcast-operator")
     )
 
 
