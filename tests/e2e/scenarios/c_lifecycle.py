@@ -81,10 +81,10 @@ def scenario_troubles_are_conditions_and_recover(kube):
         complete(kube, "quota", namespace)
 
         text = cluster("init", ["true"]).replace(
-            "        containers:", "        initContainers: [{name: no, image: registry.example/busybox:1, command: [sh, -c, 'echo broken >&2; exit 3']}]\n        containers:"
+            "        containers:", "        initContainers: [{name: broken, image: registry.example/busybox:1, command: [sh, -c, 'echo broken >&2; exit 3']}]\n        containers:"
         )
         kube.apply(text, namespace)
-        kube.wait_condition("vcl", "init", namespace, "Ready", "False", message=r"init container no", timeout=30)
+        kube.wait_condition("vcl", "init", namespace, "Ready", "False", message=r"broken", timeout=30)
 
         begun = time.monotonic()
         text = cluster("template", ["true"]).replace("        containers:", "        priorityClassName: there-is-none\n        containers:")
