@@ -48,7 +48,7 @@ def scenario_a_plain_pod_mounts_a_broadcast(kube):
         # The pod is there first: it waits.
         command = "cat /data/a; touch /data/new 2>&1; ls /data | wc -l; sleep 1000"
         kube.apply(pod("early", command), namespace)
-        kube.apply(pod("part", "cat /data; sleep 1000", sub=", subPath: b"), namespace)
+        kube.apply(pod("part", "cat /data; echo; sleep 1000", sub=", subPath: b"), namespace)
         seen = kube.get("pod", "early", namespace)
         expect("phase before there is a broadcast", seen["status"]["phase"], "Pending")
         kube.apply(broadcast("data"), namespace)
