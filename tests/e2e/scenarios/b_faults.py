@@ -140,6 +140,7 @@ def scenario_the_operator_is_killed_at_each_stage(kube):
             back()
             found = complete(kube, name, namespace, timeout=120)
             expect(f"restarts when killed at {stage}", found["status"]["run"]["restarts"], 0)
+            expect(f"launches when killed at {stage}", found["status"]["run"]["launch"].partition("-")[0], "1")
             after = uids(kube, name, namespace)
             for pod, uid in before.items():
                 if after.get(pod, uid) != uid:

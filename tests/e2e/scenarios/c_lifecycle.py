@@ -34,6 +34,29 @@ def scenario_deadline(kube):
         kube.wait("pods are gone", lambda: not [p for p in pods(kube, "ring", namespace) if p["status"]["phase"] == "Running"], 30)
 
 
+def scenario_made_again_under_the_same_name(kube):
+    """What the first one leaves to the garbage collector is not taken for the second one's."""
+    with kube.namespace("again") as namespace:
+        for _ in range(3):
+            kube.apply(cluster("ring", ["examples/ring/ring", "-n", "10", "-m", "4096"]), namespace)
+            complete(kube, "ring", namespace)
+            kube.kubectl("-n", namespace, "delete", "vcl", "ring", "--timeout=60s")
+
+
+def scenario_exit_codes_have_rules_and_logs_are_kept(kube):
+    with kube.namespace("rules") as namespace:
+        rules = "restart: {maxRestarts: 1, rules: [{exitCodes: [42], action: Restart}, {exitCodes: [43], action: Fail}]}"
+        for code, restarts, reason in ((42, 1, "RestartBudgetExceeded"), (43, 0, None)):
+            name = f"code{code}"
+            kube.apply(cluster(name, ["sh", "-c", f"echo the last word; exit {code}"], groups=[("node", 1, 1)], spec=rules), namespace)
+            kube.wait_condition("vcl", name, namespace, "Failed", reason=reason, timeout=60)
+            run = kube.get("vcl", name, namespace)["status"]["run"]
+            expect(f"restarts and exit code of {name}", (run["restarts"], run["exitCode"]), (restarts, code))
+            report = kube.gridcast("report", name, "-n", namespace).stdout
+            if "the last word" not in run["logTail"] or "the last word" not in report:
+                raise Failed(f"the log is lost: {run} {report}")
+
+
 def scenario_time_to_live(kube):
     with kube.namespace("ttl") as namespace:
         kube.apply(cluster("ring", ["true"], spec="ttlSecondsAfterFinished: 3\ncleanup: None"), namespace)

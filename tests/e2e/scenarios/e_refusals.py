@@ -19,8 +19,11 @@ def scenario_foreign_pods_get_nothing(kube):
             f"cp /etc/hosts /tmp/hosts; echo '{address} target-node-0' >> /etc/hosts; "
             "/gridcast/bin/gridcast-starter exec target-node-0 id; echo code $?"
         )
-        told = kube.kubectl("-n", foreign, "exec", "other-node-0", "-c", "node", "--", "sh", "-c", attempt + " 2>&1", check=False)
-        if "uid=" in told or "code 0" in told:
+        told = kube.kubectl("-n", victim, "exec", "target-node-0", "-c", "node", "--", "sh", "-c", attempt + " 2>&1")
+        if "uid=" not in told or "code 0" not in told:
+            raise Failed(f"not even a member is obeyed: {told}")
+        told = kube.kubectl("-n", foreign, "exec", "other-node-0", "-c", "node", "--", "sh", "-c", attempt + " 2>&1")
+        if "uid=" in told or "code 0" in told or "code " not in told:
             raise Failed(f"the starter of another cluster obeyed: {told}")
         agent = kube.pods(SYSTEM, "app.kubernetes.io/name=gridcast-agent")[0]["status"]["hostIP"]
         for what, host, port in (("starter", address, 7412), ("agent", agent, 7411)):
@@ -28,8 +31,8 @@ def scenario_foreign_pods_get_nothing(kube):
                 f"exec 3<>/dev/tcp/{host}/{port} && printf 'PRI * HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n' >&3 && timeout 5 cat <&3 | wc -c"
             )
             told = kube.kubectl("-n", foreign, "exec", "other-node-0", "-c", "node", "--", "bash", "-c", probe, check=False)
-            # At most a TLS alert comes back.
-            if told.strip() and int(told.strip()) > 64:
+            # The port is open, and at most a TLS alert comes back.
+            if not told.strip() or int(told.strip()) > 64:
                 raise Failed(f"the {what} answered without TLS: {told} bytes")
         policy = kube.get("networkpolicy", None, victim)
         expect("network policies of the cluster", len(policy), 1)
