@@ -29,6 +29,9 @@ pub(crate) fn open_api_schema(crd: &CustomResourceDefinition) -> Value {
         .unwrap_or_default()
 }
 
+/// Names of the fields that hold a core type whole: what is in them is that type's own business.
+pub const CORE_FIELDS: [&str; 3] = ["pod", "securityContext", "tolerations"];
+
 /// Where a core type is embedded whole.
 const CORE_TYPES: [&str; 3] = [
     "/properties/spec/properties/groups/items/properties/pod",
@@ -82,7 +85,7 @@ fn refuse_nulls(schema: &mut Value) {
     let Value::Object(map) = schema else { return };
     if let Some(properties) = map.get_mut("properties").and_then(Value::as_object_mut) {
         for (name, property) in properties {
-            if ["pod", "securityContext", "tolerations"].contains(&name.as_str()) {
+            if CORE_FIELDS.contains(&name.as_str()) {
                 continue;
             }
             if let Some(property) = property.as_object_mut() {

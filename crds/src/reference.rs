@@ -7,7 +7,10 @@ use std::{collections::HashMap, fmt::Write as _};
 
 use serde_json::Value;
 
-use crate::{crds, definitions::open_api_schema};
+use crate::{
+    crds,
+    definitions::{CORE_FIELDS, open_api_schema},
+};
 
 /// Stands where a field is new and nobody has said yet what a local run makes of it.
 pub const UNKNOWN: &str = "?";
@@ -112,7 +115,7 @@ fn fields(schema: &Value, path: &str, visit: &mut dyn FnMut(&str, &Value, bool))
     for (name, inner) in schema["properties"].as_object().into_iter().flatten() {
         let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
         visit(&path, inner, required.contains(&name.as_str()));
-        if name != "pod" {
+        if !CORE_FIELDS.contains(&name.as_str()) {
             fields(inner, &path, visit);
             fields(&inner["items"], &format!("{path}[]"), visit);
         }

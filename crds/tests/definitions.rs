@@ -14,7 +14,7 @@ fn schema(kind: &str) -> Value {
 fn walk(schema: &Value, path: &str, visit: &mut dyn FnMut(&str, &Value)) {
     visit(path, schema);
     for (name, inner) in schema["properties"].as_object().into_iter().flatten() {
-        if name != "pod" {
+        if !definitions::CORE_FIELDS.contains(&name.as_str()) {
             walk(inner, &format!("{path}.{name}"), visit);
         }
     }
