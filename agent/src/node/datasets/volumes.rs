@@ -15,6 +15,9 @@ use super::registry::{Dataset, Registry};
 const MAX_MOUNTS: usize = 4_000;
 /// Longest wait for one dataset; the kubelet gives up after two minutes.
 const MAX_WAIT: Duration = Duration::from_secs(115);
+/// Longest wait for what nobody has announced, or has released again: the name may be mistyped, and while a call is held
+/// its pod cannot go. The kubelet asks again by itself.
+const UNANNOUNCED: Duration = Duration::from_secs(30);
 const MAX_ID_BYTES: usize = 256;
 
 /// What a pod gets.
@@ -22,6 +25,8 @@ enum Answer {
     Path(PathBuf),
     /// Not yet: what is waited for.
     Wait(String),
+    /// Not known here.
+    Unknown(String),
 }
 
 impl Registry {
@@ -34,22 +39,24 @@ impl Registry {
             }
         }
         let patience = Duration::from_millis(request.timeout_millis.into()).min(MAX_WAIT);
-        let deadline = tokio::time::Instant::now() + patience;
+        let begun = tokio::time::Instant::now();
+        let deadline = begun + patience;
         let request = Arc::new(request);
         let mut changed = self.changed.subscribe();
         loop {
             changed.mark_unchanged();
             let (registry, ask) = (self.clone(), request.clone());
             let answer = tokio::task::spawn_blocking(move || registry.try_acquire(&ask)).await;
-            let what = match answer.map_err(std::io::Error::other) {
+            let (what, until) = match answer.map_err(std::io::Error::other) {
                 Ok(answer) => match answer? {
                     Answer::Path(path) => return Ok(path),
-                    Answer::Wait(what) => what,
+                    Answer::Wait(what) => (what, deadline),
+                    Answer::Unknown(what) => (what, deadline.min(begun + UNANNOUNCED)),
                 },
                 Err(source) => return Err(DatasetError::system("register", &request.volume_id)(source)),
             };
             // The registry outlives its callers, so that the sender is there.
-            let next = tokio::time::timeout_at(deadline, changed.changed()).await;
+            let next = tokio::time::timeout_at(until, changed.changed()).await;
             if next.is_err() {
                 // Progress is no change that is told.
                 let what = self.waits_for(&request.namespace, &request.name).unwrap_or(what);
@@ -69,7 +76,7 @@ impl Registry {
             state.datasets.values().find(|dataset| has(dataset)).map(|dataset| dataset.record.uid.clone());
         let known = known.or_else(|| wanted(&state, &ask.namespace, &ask.name));
         let Some(dataset) = known.and_then(|uid| state.datasets.get_mut(&uid)) else {
-            return Ok(Answer::Wait(not_announced(&ask.namespace, &ask.name)));
+            return Ok(Answer::Unknown(not_announced(&ask.namespace, &ask.name)));
         };
         self.forget_what_vanished(dataset);
         if dataset.record.verified.is_none() {

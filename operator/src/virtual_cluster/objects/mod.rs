@@ -8,7 +8,7 @@
 //! template         what of a template gridcast has to refuse
 //! shared_memory    how large is a member's /dev/shm?
 //! service          the members' names                                           <cluster>
-//! keys             the Secret that members identify each other by               <cluster>-keys-<number>
+//! keys             the Secret that members identify each other by               <cluster>-keys-<uid>-<number>
 //! machinefile      the ConfigMap that records who was asked to run what         <cluster>-machinefile
 //! network_policy   who may connect to a member                                  <cluster>
 //! disruption       no voluntary eviction while the program runs                 <cluster>

@@ -215,6 +215,10 @@ fn end(draft: &mut Draft<'_>, failure: Option<&Trouble>) {
             draft.set(conditions::FAILED, true, &trouble.reason, &trouble.message);
         }
     }
+    // An operator that began after the program ended does not remember that there is one.
+    if !draft.observed.budget && launch_of(draft).is_some() {
+        draft.act(Action::DeleteDisruptionBudget);
+    }
     over(draft);
 }
 

@@ -33,8 +33,11 @@ const LOOK_LATER: Duration = Duration::from_millis(500);
 const RANKS_LIMIT: Duration = Duration::from_secs(3);
 /// Starters that are asked at once.
 const AT_ONCE: usize = 64;
-/// A connection that broke is tried again for so long. A starter that is gone is seen by its pod, which is sooner.
-const REATTACH_FOR: Duration = Duration::from_secs(15);
+/// A connection that broke is tried again for so long. A starter that is gone is seen by its pod, which is sooner; a network
+/// that is mended within this time has cost nothing.
+const REATTACH_FOR: Duration = Duration::from_mins(2);
+/// Nodes that do not tell their ranks are asked again for so long when all seems well: one lost answer is not a lost node.
+const ASK_FOR: Duration = Duration::from_secs(15);
 /// From one attempt to the next.
 const REATTACH_WAIT: Duration = Duration::from_millis(500);
 /// Hosts of a placement that a status has room for.
@@ -223,16 +226,26 @@ async fn observe(remotes: &[Remote], id: &str) -> Observed {
     stream::iter(asks).buffered(AT_ONCE).concat().await
 }
 
+/// Those that did not answer.
+fn silent<'a>(remotes: &'a [Remote], ranks: &'a Observed) -> impl Iterator<Item = &'a Remote> {
+    remotes.iter().filter(|remote| ranks.iter().all(|(host, _)| *host != remote.name))
+}
+
 /// What the end of the launcher means.
 async fn judged(remotes: &[Remote], order: &Order, followed: &Followed) -> (LaunchEnd, Option<Timestamp>) {
     let now = (order.now)();
-    let ranks = observe(remotes, &order.id).await;
+    let mut ranks = observe(remotes, &order.id).await;
+    let asked = Instant::now();
+    while followed.ended.shell_code() == 0 && asked.elapsed() < ASK_FOR {
+        let silent: Vec<Remote> = silent(remotes, &ranks).cloned().collect();
+        if silent.is_empty() {
+            break;
+        }
+        tokio::time::sleep(REATTACH_WAIT).await;
+        ranks.extend(observe(&silent, &order.id).await);
+    }
     let answered = (order.now)();
-    let lost: Vec<String> = remotes
-        .iter()
-        .filter(|remote| ranks.iter().all(|(host, _)| *host != remote.name))
-        .map(|remote| remote.name.clone())
-        .collect();
+    let lost: Vec<String> = silent(remotes, &ranks).map(|remote| remote.name.clone()).collect();
     let launcher = remotes.first().map_or("", |remote| remote.name.as_str());
     let judgement = launch::judge(&order.program, &order.slots, launcher, &followed.ended, &ranks);
     let gone = lost.split_first().map(|(first, others)| {
