@@ -211,7 +211,13 @@ async fn rates(
 ) -> Result<(), StepFailure> {
     for round in rounds {
         let probes = round.iter().map(|&(from, to)| {
-            let rtt = network.rtt_milliseconds.values().next().and_then(|rows| rows[to][from]);
+            // The least: what slow start needs does not depend on who was busy.
+            let pairs = network.rtt_summary.values().next().into_iter().flatten();
+            let rtt = pairs
+                .into_iter()
+                .find(|pair| pair.from == network.hosts[from] && pair.to == network.hosts[to])
+                .filter(|pair| pair.received > 0)
+                .map(|pair| pair.min);
             let probe = probe::bandwidth(&remotes[from], &remotes[to], rate, rtt);
             async move { probe.await.map(|mbps| (from, to, mbps)) }
         });

@@ -172,12 +172,13 @@ fn note(quick: &Quick) -> String {
     )
 }
 
-/// The longest average round trip, milliseconds; none where a pair has no answer.
+/// The longest of the least round trips, milliseconds; none where a pair has no answer.
 fn farthest(network: &Network) -> Option<f64> {
     if network.loss_percent.values().flatten().flatten().flatten().any(|loss| *loss >= 100.0) {
         return None;
     }
-    Some(network.rtt_milliseconds.values().flatten().flatten().flatten().copied().fold(0.0, f64::max))
+    // The least of each pair: how far hosts are from each other does not depend on who was busy.
+    Some(network.rtt_summary.values().flatten().map(|pair| pair.min).fold(0.0, f64::max))
 }
 
 /// From one large ping to the next, on links of at least this rate.
