@@ -62,6 +62,15 @@ class Kubernetes:
     def helm(self, *words, **options):
         return self.run("helm", *words, **{"timeout": 400, **options}).stdout
 
+    def is_installed(self):
+        return bool(self.helm("list", "-q", "-n", SYSTEM, check=False).strip())
+
+    def install(self):
+        """As the README says, and with the directory that scenarios keep data in."""
+        self.helm("install", "gridcast", "charts/gridcast", "-n", SYSTEM, "--create-namespace", "--set", "agent.sourceDirectories={/srv}")
+        for what in ("deployment/gridcast-operator", "daemonset/gridcast-agent"):
+            self.kubectl("-n", SYSTEM, "rollout", "status", what, "--timeout=90s")
+
     # Objects.
 
     def apply(self, text, namespace, check=True):
