@@ -5,7 +5,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use gridcast_control::{AGENT_PORT, Remote, StepFailure};
 use gridcast_crds::{Broadcast, broadcast::Retain, conditions::READY};
 use gridcast_proto::v1::Peer;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::{Api, ResourceExt as _};
 
 use super::{
@@ -211,9 +211,13 @@ async fn carry_out(
             Ok(())
         }
         SourceStep::Remove => {
+            let begun = context.operations.state::<Making>(owner, SOURCE).is_some();
+            let stays = |pod: &Arc<Pod>| pod.metadata.deletion_timestamp.is_none();
+            // Once: what is on its way out was told to go, and the keys with it.
+            if begun || context.stores.pods_of_broadcast(&owner.uid).iter().any(stays) {
+                apply::delete_named::<Secret>(context, &owner.namespace, &source::keys_name(object)).await?;
+            }
             context.operations.cancel(owner, SOURCE);
-            // The keys first: while a pod is there this is tried again.
-            apply::delete_named::<Secret>(context, &owner.namespace, &source::keys_name(object)).await?;
             remove_pods(context, owner).await
         }
     }

@@ -265,10 +265,12 @@ def scenario_figures(kube):
         kube.volume(namespace, "ics", f"{FOLDERS}/ics")
         plain = "network: {probe: {policy: Never}}"
         whole = "network: {probe: {count: 10}}\n" + data("{persistentVolumeClaim: {claimName: ics}}")
-        for title, spec, command, limit in (("without data and measurement", plain, SHORT_RING, 2.5), ("with 1 MiB of data and probes", whole, RING, 5.5)):
+        for series, title, spec, command, limit in (
+            ("plain", "without data and measurement", plain, SHORT_RING, 2.5), ("whole", "with 1 MiB of data and probes", whole, RING, 5.5)
+        ):
             times, writes, restarts = [], [], 0
             for index in range(7):
-                name = f"run{index}"
+                name = f"{series}{index}"
                 began = time.time()
                 kube.apply(cluster(name, command, spec=spec), namespace)
                 found = complete(kube, name, namespace)
