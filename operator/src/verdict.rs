@@ -121,5 +121,6 @@ mod tests {
             assert!(cut.len() <= 20 && cut.ends_with('…'), "{} bytes", cut.len());
         }
         assert_eq!(bounded("as it is", 20), "as it is");
+        assert_eq!(bounded(&"é".repeat(400), 512).len(), 511);
     }
 }

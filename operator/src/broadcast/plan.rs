@@ -141,7 +141,7 @@ fn refuse(observed: &Observed, reason: &str, message: &str, now: Timestamp) -> P
     status.conditions = publish::conditions(observed, Standing::Stalled, (reason, message), now);
     if final_word {
         let shown = status.completion_time.take();
-        status.completion_time = shown.or_else(|| Some(publish::time(now)));
+        status.completion_time = shown.or_else(|| Some(crate::verdict::whole_seconds(now)));
         expire(observed, &status, now, &mut plan);
     }
     plan.status = publish::unless_shown(observed, status);

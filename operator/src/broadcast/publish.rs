@@ -10,7 +10,6 @@ use gridcast_crds::{
     conditions::{self as types, Condition},
 };
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{
     choice::Census,
@@ -21,6 +20,7 @@ use super::{
     standing::{self, Standing},
     targets::Targets,
 };
+use crate::verdict::{self, whole_seconds};
 
 /// Nodes that a status names.
 const MOST_WORST: usize = 20;
@@ -48,7 +48,7 @@ pub(crate) fn status(
         let (reason, message) = ("Staged", staged(observed, census));
         status.completion_time =
             if standing::is_ready(plan::conditions(observed)) { status.completion_time } else { None }
-                .or_else(|| Some(time(now)));
+                .or_else(|| Some(whole_seconds(now)));
         figures(observed, census, &mut status);
         status.conditions = conditions(observed, Standing::Ready, (reason, &message), now);
         return status;
@@ -86,11 +86,6 @@ pub(crate) fn conditions(
     now: Timestamp,
 ) -> Vec<Condition> {
     standing::conditions(plan::conditions(observed), standing, what, observed.object.metadata.generation, now)
-}
-
-/// An instant as the API server keeps it.
-pub(crate) fn time(now: Timestamp) -> Time {
-    Time(standing::whole_seconds(now))
 }
 
 /// What is waited for, as a reason and a sentence. `None`: what is published stays.
@@ -267,7 +262,7 @@ fn worst(observed: &Observed, census: &Census) -> Vec<BroadcastNode> {
                 trouble.map(|t| t.failure.message.clone()).or_else(|| under_way(observed, copy)),
             )
         };
-        node.message = why.map(|why| standing::within(why, MOST_MESSAGE));
+        node.message = why.map(|why| verdict::bounded(&why, MOST_MESSAGE));
         nodes.push((rank, node.rate_mbps.unwrap_or(f64::MAX), node));
     }
     nodes.sort_by(|(a, rate_a, node_a), (b, rate_b, node_b)| {

@@ -1,8 +1,10 @@
 //! How does one conclusion about an object become the conditions that kstatus, Argo CD, Flux and people read?
 
-use gridcast_crds::conditions;
+use gridcast_crds::conditions as types;
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use crate::verdict::{Conditions, is_true};
 
 /// What becomes of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,24 +26,14 @@ pub(crate) fn conditions(
     generation: Option<i64>,
     now: Timestamp,
 ) -> Vec<Condition> {
-    let set = |type_: &str, status: &str| Condition {
-        type_: type_.to_owned(),
-        status: status.to_owned(),
-        reason: reason.to_owned(),
-        message: message.to_owned(),
-        observed_generation: generation,
-        last_transition_time: old
-            .iter()
-            .find(|condition| condition.type_ == type_ && condition.status == status)
-            .map_or_else(|| Time(whole_seconds(now)), |condition| condition.last_transition_time.clone()),
-    };
+    let mut conditions = Conditions::new(old, generation, now);
+    conditions.set(types::READY, standing == Standing::Ready, reason, message);
     match standing {
-        Standing::Ready => vec![set(conditions::READY, "True")],
-        Standing::Reconciling => {
-            vec![set(conditions::READY, "False"), set(conditions::RECONCILING, "True")]
-        }
-        Standing::Stalled => vec![set(conditions::READY, "False"), set(conditions::STALLED, "True")],
-    }
+        Standing::Ready => &mut conditions,
+        Standing::Reconciling => conditions.set(types::RECONCILING, true, reason, message),
+        Standing::Stalled => conditions.set(types::STALLED, true, reason, message),
+    };
+    conditions.finish()
 }
 
 /// The condition of this type.
@@ -51,31 +43,12 @@ pub(crate) fn find<'a>(list: &'a [Condition], type_: &str) -> Option<&'a Conditi
 
 /// Whether the object was last published as being as asked.
 pub(crate) fn is_ready(list: &[Condition]) -> bool {
-    find(list, conditions::READY).is_some_and(|ready| ready.status == "True")
+    is_true(list, types::READY)
 }
 
 /// The same conclusion, of this generation.
 pub(crate) fn of_generation(list: &[Condition], generation: Option<i64>) -> Vec<Condition> {
     list.iter().map(|condition| Condition { observed_generation: generation, ..condition.clone() }).collect()
-}
-
-/// `metav1.Time` has no fraction: one that is written with it comes back without, and would look changed.
-pub(crate) fn whole_seconds(now: Timestamp) -> Timestamp {
-    Timestamp::from_second(now.as_second()).unwrap_or(now)
-}
-
-/// At most `bytes` of `text`, as the schema demands, cut between characters.
-pub(crate) fn within(mut text: String, bytes: usize) -> String {
-    const ELLIPSIS: &str = "…";
-    if text.len() > bytes {
-        let mut end = bytes.saturating_sub(ELLIPSIS.len());
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        text.truncate(end);
-        text.push_str(ELLIPSIS);
-    }
-    text
 }
 
 #[cfg(test)]
@@ -107,11 +80,5 @@ mod tests {
         let now = Timestamp::from_millisecond(1_500).unwrap();
         let ready = conditions(&[], Standing::Ready, ("Staged", "a"), None, now);
         assert_eq!(ready[0].last_transition_time.0, at(1));
-    }
-
-    #[test]
-    fn a_message_is_cut_between_characters() {
-        assert_eq!(within("é".repeat(400), 512).len(), 511);
-        assert_eq!(within("short".into(), 512), "short");
     }
 }

@@ -8,13 +8,12 @@ use gridcast_core::{
 };
 use gridcast_crds::network_map::{InferredLink, InferredTopology, Matrices, NetworkMapStatus, Timestamps};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{
     measuring::{Found, Links},
     observed::blank,
 };
-use crate::broadcast::standing;
+use crate::verdict::{bounded, whole_seconds};
 
 /// Sentences of each list.
 const MOST_SENTENCES: usize = 20;
@@ -31,10 +30,8 @@ const JITTER_MILLISECONDS: f64 = 1.0;
 
 /// The figures of a status; conditions are the plan's.
 pub(crate) fn figures(found: &Found, at: Timestamp) -> NetworkMapStatus {
-    let mut status = NetworkMapStatus {
-        measured_time: Some(Time(standing::whole_seconds(at))),
-        ..NetworkMapStatus::default()
-    };
+    let mut status =
+        NetworkMapStatus { measured_time: Some(whole_seconds(at)), ..NetworkMapStatus::default() };
     let (clock, notes, anomalies) = match found {
         Found::Pairs(network) => {
             status.matrices = Some(matrices(network));
@@ -66,7 +63,7 @@ pub(crate) fn hosts(status: &NetworkMapStatus) -> Vec<String> {
 }
 
 fn sentences(list: Vec<String>) -> Vec<String> {
-    list.into_iter().take(MOST_SENTENCES).map(|sentence| standing::within(sentence, LONGEST)).collect()
+    list.into_iter().take(MOST_SENTENCES).map(|sentence| bounded(&sentence, LONGEST)).collect()
 }
 
 fn matrices(network: &Network) -> Matrices {

@@ -324,10 +324,10 @@ fn a_relative_path_needs_something_to_be_relative_to() {
     let failure = collect::items(&run, None).unwrap_err();
     assert!(failure.message.starts_with("spec.run.collect[0].path: out is relative"), "{}", failure.message);
     assert_eq!(collect::items(&run, Some("/opt")).unwrap()[0].path, "/opt/out");
-    run.working_directory = Some("/work/".into());
+    run.working_directory = Some("/scratch/".into());
     let items = collect::items(&run, Some("/opt")).unwrap();
     let told: Vec<_> = items.iter().map(|i| (i.pod, i.path.as_str(), i.target.as_str())).collect();
-    assert_eq!(told, [(0, "/work/out", "/gridcast/origin"), (1, "/abs", "/gridcast/origin/a/b")]);
+    assert_eq!(told, [(0, "/scratch/out", "/gridcast/origin"), (1, "/abs", "/gridcast/origin/a/b")]);
 }
 
 #[tokio::test]
@@ -336,7 +336,7 @@ async fn one_path_that_nobody_has_keeps_no_other_from_coming() {
     // Its container was started a moment ago.
     members[0].script().refusals = 2;
     let run = Run {
-        working_directory: Some("/work".into()),
+        working_directory: Some("/scratch".into()),
         collect: vec![wanted("a", "x", None), wanted("missing", "y", None), wanted("b", "x", None)],
         ..Run::default()
     };
@@ -345,10 +345,10 @@ async fn one_path_that_nobody_has_keeps_no_other_from_coming() {
     let failure = collect::bring(&remotes, &peers, &items).await.unwrap_err();
     assert_eq!(
         (failure.reason.as_str(), failure.message.as_str()),
-        ("CollectFailed", "/work/missing: no node has it")
+        ("CollectFailed", "/scratch/missing: no node has it")
     );
     let paths: Vec<String> = members[0].script().collected.iter().map(|c| c.path.clone()).collect();
-    assert_eq!(paths, ["/work/a", "/work/b"]);
+    assert_eq!(paths, ["/scratch/a", "/scratch/b"]);
     let names: Vec<String> =
         members[0].script().collected[0].members.iter().map(|m| m.name.clone()).collect();
     assert_eq!(names, ["m0", "m1"]);

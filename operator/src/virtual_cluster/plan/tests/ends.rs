@@ -147,10 +147,9 @@ fn the_time_to_live_ends_the_object() {
 fn results_are_collected_and_settings_restored_before_the_end() {
     let collect = |s: &mut serde_json::Value| {
         s["network"] = json!({ "probe": { "policy": "Never" }, "tcp": { "mode": "Apply" } });
-        s["run"]["collect"] =
-            json!([{ "path": "/work/out", "to": { "persistentVolumeClaim": { "claimName": "results" } } }]);
+        s["run"]["collect"] = json!([{ "path": "/scratch/out", "to": { "persistentVolumeClaim": { "claimName": "results" } } }]);
     };
-    for result in [Ok(()), Err(Trouble::new("CollectFailed", "/work/out: no node has it"))] {
+    for result in [Ok(()), Err(Trouble::new("CollectFailed", "/scratch/out: no node has it"))] {
         let mut world = World::new(&spec(collect));
         world.bring_up();
         world.tune(&Ok(()));
