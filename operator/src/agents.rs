@@ -11,6 +11,7 @@ use std::{
 
 use gridcast_control::{Remote, StepFailure};
 use gridcast_proto::v1::Peer;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use tonic::transport::Channel;
 
@@ -27,6 +28,8 @@ pub struct Agents {
     port: u16,
     /// By node. Bounded by the nodes that have an agent: others are dropped when one is added.
     channels: Arc<Mutex<HashMap<String, (SocketAddr, Channel)>>>,
+    /// Nodes without any pod of an agent, since when. Bounded by the nodes that exist.
+    absent: Arc<Mutex<HashMap<String, Timestamp>>>,
 }
 
 impl std::fmt::Debug for Agents {
@@ -38,7 +41,7 @@ impl std::fmt::Debug for Agents {
 impl Agents {
     /// The agents that `stores` knows, on this port of their nodes.
     pub fn new(stores: Arc<Stores>, authority: Arc<Authority>, port: u16) -> Self {
-        Self { stores, authority, port, channels: Arc::default() }
+        Self { stores, authority, port, channels: Arc::default(), absent: Arc::default() }
     }
 
     /// The agent of a node. Fails with reason `NoAgent` where there is none that is ready.
@@ -73,6 +76,20 @@ impl Agents {
         nodes.sort();
         nodes.dedup();
         nodes
+    }
+
+    /// Since when there has been no pod of an agent on a node, as seen by the calls of this; `None` while there is one,
+    /// ready or not: the DaemonSet wants it there, so that it will answer.
+    pub fn absent_since(&self, node: &str, now: Timestamp) -> Option<Timestamp> {
+        let mut absent = self.absent.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.stores.agents_on(node).is_empty() {
+            absent.remove(node);
+            return None;
+        }
+        if !absent.contains_key(node) {
+            absent.retain(|node, _| self.stores.nodes.get("", node).is_some());
+        }
+        Some(*absent.entry(node.to_owned()).or_insert(now))
     }
 
     fn address(&self, node: &str) -> Result<SocketAddr, StepFailure> {
@@ -185,6 +202,20 @@ mod tests {
             (pod.peer.probe_address.as_str(), pod.peer.probe_name.as_str()),
             ("10.1.0.7", "ring-node-0")
         );
+    }
+
+    #[tokio::test]
+    async fn a_node_is_without_an_agent_from_when_its_last_pod_has_gone() {
+        let agents = agents(vec![agent("slow", "n1", "10.0.0.1", false, 1)]);
+        let at = |second| Timestamp::from_second(second).unwrap();
+        assert_eq!(agents.absent_since("n1", at(10)), None, "one that is not ready may become so");
+        agents.stores.agents.take(Event::Delete(agent("slow", "n1", "10.0.0.1", false, 1)));
+        assert_eq!(agents.absent_since("n1", at(20)), Some(at(20)));
+        assert_eq!(agents.absent_since("n1", at(30)), Some(at(20)));
+        agents.stores.agents.take(Event::Apply(agent("new", "n1", "10.0.0.1", false, 2)));
+        assert_eq!(agents.absent_since("n1", at(40)), None);
+        agents.stores.agents.take(Event::Delete(agent("new", "n1", "10.0.0.1", false, 2)));
+        assert_eq!(agents.absent_since("n1", at(50)), Some(at(50)));
     }
 
     #[tokio::test]

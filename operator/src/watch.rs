@@ -242,7 +242,8 @@ fn agent_changed(everything: &Notify, change: &Change<Pod>) {
         let host = pod.status.as_ref().and_then(|status| status.host_ip.clone());
         is_ready(pod).then_some((node_of(pod).map(str::to_owned), host))
     };
-    if change.old.as_deref().and_then(serves) != change.new.as_deref().and_then(serves) {
+    let present = change.old.is_some() != change.new.is_some();
+    if present || change.old.as_deref().and_then(serves) != change.new.as_deref().and_then(serves) {
         everything.notify_one();
     }
 }

@@ -34,7 +34,7 @@ pub(crate) async fn apply(
     object: &Arc<Broadcast>,
     plan: Plan,
 ) -> Result<Option<Duration>, Error> {
-    let Plan { finalizer, stop, attempt, source, look_at, expired, status, again } = plan;
+    let Plan { finalizer, stop, attempt, source, look_at, left_behind, expired, status, again } = plan;
     let owner = Owner::of(&**object);
     if finalizer == Finalizer::Add {
         // Before anything is asked of a node: what is left there must be found again.
@@ -54,6 +54,10 @@ pub(crate) async fn apply(
     }
     volumes(context, &owner, look_at);
     carry_out(context, object, &owner, source).await?;
+    if let Some(what) = left_behind {
+        tracing::warn!(namespace = owner.namespace, broadcast = owner.name, "{what}");
+        context.events.publish(&**object, vec![Event::warning("DataLeftBehind", what)]).await;
+    }
     if finalizer == Finalizer::Remove {
         apply::remove_finalizer(context, &**object).await?;
         return Ok(None);

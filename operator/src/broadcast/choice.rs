@@ -101,7 +101,7 @@ impl Census {
                 Some(NodeAgent::Missing { .. }) if was_there(observed, node, census.wanted.len()) => {
                     &mut census.there
                 }
-                Some(NodeAgent::Missing { message }) => {
+                Some(NodeAgent::Missing { message, .. }) => {
                     census.silent.push((node.clone(), message.clone()));
                     continue;
                 }
@@ -134,7 +134,11 @@ fn was_there(observed: &Observed, node: &str, wanted: usize) -> bool {
 
 /// Puts the next attempt into the plan, or when there will be one.
 pub(crate) fn choose(observed: &Observed, census: &Census, now: Timestamp, plan: &mut Plan) {
-    if observed.running || !matches!(observed.targets, Targets::Nodes(_)) {
+    if observed.running {
+        return;
+    }
+    if let Targets::Waiting { placed, .. } = &observed.targets {
+        plan.attempt = announcement(observed, placed, now);
         return;
     }
     let release = unwanted(observed, census, now, plan);
@@ -142,13 +146,41 @@ pub(crate) fn choose(observed: &Observed, census: &Census, now: Timestamp, plan:
     if nodes.is_empty() && release.is_empty() {
         return;
     }
-    let driver = match &observed.origin {
-        Ok(Origin::Node { .. }) => census.source_node.clone().unwrap_or_default(),
-        _ => observed.object.uid().unwrap_or_default(),
-    };
+    let driver = driver(observed, census.source_node.as_deref());
     let first = first(observed, &nodes, now);
     let mapped = observed.mapped.clone();
     plan.attempt = Some(Attempt { first, nodes, driver, source, release, mapped });
+}
+
+/// Tells the nodes where members have a place already: a pod that comes there waits for a dataset that is known, and not
+/// for the node to hear of one.
+fn announcement(observed: &Observed, placed: &[String], now: Timestamp) -> Option<Attempt> {
+    let is_new = |node: &&String| match observed.agents.get(*node) {
+        Some(NodeAgent::Ready { uid }) => {
+            let copy = observed.knowledge.copies.get(*node);
+            copy.is_none_or(|copy| copy.agent != *uid || !(copy.prepared || copy.trouble.is_some()))
+        }
+        _ => false,
+    };
+    let nodes: Vec<String> = placed.iter().filter(is_new).cloned().collect();
+    (!nodes.is_empty()).then(|| Attempt {
+        first: first(observed, &nodes, now),
+        driver: driver(observed, None),
+        nodes,
+        source: None,
+        release: Vec::new(),
+        mapped: None,
+    })
+}
+
+/// The name under which the source will call. Where that is a node that is not known yet it is nobody's: each transfer
+/// says it again.
+fn driver(observed: &Observed, source_node: Option<&str>) -> String {
+    match &observed.origin {
+        Ok(Origin::Node { name, .. }) => source_node.map(str::to_owned).or_else(|| name.clone()),
+        _ => None,
+    }
+    .unwrap_or_else(|| observed.object.uid().unwrap_or_default())
 }
 
 /// The nodes of the next transfer with its source; without a source those that are to prepare.

@@ -139,8 +139,9 @@ fn relevant(
     origin: &Result<Origin, &'static str>,
 ) -> BTreeSet<String> {
     let mut nodes: BTreeSet<String> = knowledge.copies.keys().cloned().collect();
-    if let Targets::Nodes(wanted) = targets {
-        nodes.extend(wanted.iter().cloned());
+    match targets {
+        Targets::Nodes(wanted) => nodes.extend(wanted.iter().cloned()),
+        Targets::Waiting { placed, .. } => nodes.extend(placed.iter().cloned()),
     }
     if let Ok(Origin::Node { name: Some(name), .. }) = origin {
         nodes.insert(name.clone());

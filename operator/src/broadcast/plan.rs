@@ -30,6 +30,8 @@ pub struct Plan {
     pub(crate) source: SourceStep,
     /// UID of the pod whose volumes take long.
     pub(crate) look_at: Option<String>,
+    /// What stays on nodes though the object goes, in a sentence.
+    pub(crate) left_behind: Option<String>,
     /// The object has lived for as long as it should.
     pub(crate) expired: bool,
     /// What to publish; `None` where the published status says it.
@@ -246,7 +248,7 @@ pub(crate) fn source_trouble(observed: &Observed, census: &Census) -> Option<(St
         Ok(Origin::Node { .. }) => {
             let node = census.source_node.as_deref()?;
             match observed.agents.get(node) {
-                Some(NodeAgent::Missing { message }) => Some(("AgentMissing".to_owned(), message.clone())),
+                Some(NodeAgent::Missing { message, .. }) => Some(("NoAgent".to_owned(), message.clone())),
                 Some(NodeAgent::Gone) | None => Some((
                     "NoSourceNode".to_owned(),
                     format!("there is no Kubernetes node {node}, from which the data should come"),

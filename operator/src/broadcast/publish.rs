@@ -127,7 +127,7 @@ fn shows_progress(observed: &Observed) -> bool {
 
 /// What is wrong, as a reason and a sentence.
 fn obstacle(observed: &Observed, census: &Census) -> Option<(String, String)> {
-    if let Targets::Waiting { reason, message, soon: false } = &observed.targets
+    if let Targets::Waiting { reason, message, soon: false, .. } = &observed.targets
         && !standing::is_ready(plan::conditions(observed))
     {
         return Some(((*reason).to_owned(), message.clone()));
@@ -156,7 +156,7 @@ fn obstacle(observed: &Observed, census: &Census) -> Option<(String, String)> {
         0 => String::new(),
         more => format!(" (and {more} more nodes)"),
     };
-    Some(("AgentMissing".to_owned(), format!("{message}{more}")))
+    Some(("NoAgent".to_owned(), format!("{message}{more}")))
 }
 
 /// The state in which nothing is wrong.

@@ -1,11 +1,15 @@
 //! What happens to a Broadcast that is deleted?
 //!
 //! Every node that has a copy releases it; then the finalizer goes. A node that is gone for good has nothing to release.
-//! One whose pods have the dataset mounted, or whose agent does not answer, is waited for and named.
+//! One whose pods have the dataset mounted, or whose agent does not answer, is waited for and named. One that has no agent
+//! any more, since the DaemonSet does not select it, is waited for a while: nobody there would ever answer. What it has
+//! stays there, and that is told.
 
 use std::time::Duration;
 
+use gridcast_crds::broadcast::Retain;
 use jiff::Timestamp;
+use kube::ResourceExt as _;
 
 use super::{
     choice::Attempt,
@@ -20,6 +24,9 @@ use crate::apply::has_finalizer;
 
 /// How often a node is asked whether its pods have gone: nothing tells, and nobody reads or writes for it but the agent.
 const HELD_CHECK: Duration = Duration::from_secs(2);
+
+/// A node without any pod of an agent is let go of after so long. An agent that is replaced is back within seconds.
+const NO_AGENT: Duration = Duration::from_mins(2);
 
 /// Decides what is done for a Broadcast on its way out.
 pub(crate) fn plan(observed: &Observed, now: Timestamp) -> Plan {
@@ -39,10 +46,23 @@ pub(crate) fn plan(observed: &Observed, now: Timestamp) -> Plan {
     if observed.running {
         return plan;
     }
-    let left: Vec<(&String, &Copy)> =
+    let mut left: Vec<(&String, &Copy)> =
         knowledge.copies.iter().filter(|(node, _)| !is_gone(observed, node)).collect();
+    let mut abandoned = Vec::new();
+    left.retain(|(node, _)| match patience(observed, node, now) {
+        None => true,
+        Some(Duration::ZERO) => {
+            abandoned.push((*node).clone());
+            false
+        }
+        Some(wait) => {
+            plan.look_again(wait);
+            true
+        }
+    });
     if left.is_empty() {
         plan.finalizer = Finalizer::Remove;
+        plan.left_behind = left_behind(observed, &abandoned);
         return plan;
     }
     let mut due = Vec::new();
@@ -119,6 +139,32 @@ fn is_gone(observed: &Observed, node: &str) -> bool {
     matches!(observed.agents.get(node), Some(NodeAgent::Gone))
 }
 
+/// How long a node without an agent is waited for yet; `None` where there is one.
+fn patience(observed: &Observed, node: &str, now: Timestamp) -> Option<Duration> {
+    let Some(NodeAgent::Missing { absent: Some(absent), .. }) = observed.agents.get(node) else {
+        return None;
+    };
+    let deleted = observed.object.metadata.deletion_timestamp.as_ref().map_or(*absent, |time| time.0);
+    Some(NO_AGENT.saturating_sub(since(deleted.max(*absent), now)))
+}
+
+/// What is not removed, where it should have been.
+fn left_behind(observed: &Observed, nodes: &[String]) -> Option<String> {
+    if nodes.is_empty() || observed.object.spec.retain == Retain::Keep {
+        return None;
+    }
+    let object = &observed.object;
+    Some(format!(
+        "no agent has been on {} for {} s: what is there of the dataset stays, in data/{}/{} and records/{}.json below the \
+         agents' state directory (/var/lib/gridcast, if the chart does not say otherwise)",
+        named(nodes),
+        NO_AGENT.as_secs(),
+        object.namespace().unwrap_or_default(),
+        observed.path(),
+        object.uid().unwrap_or_default()
+    ))
+}
+
 /// Who is waited for, as a reason and a sentence: pods first, since their owner can do something.
 fn waits_for(observed: &Observed, left: &[(&String, &Copy)]) -> (String, String) {
     if let Some((node, copy)) = left.iter().find(|(_, copy)| !copy.held.is_empty()) {
@@ -139,15 +185,20 @@ fn waits_for(observed: &Observed, left: &[(&String, &Copy)]) -> (String, String)
         return (trouble.failure.reason.clone(), trouble.failure.message.clone());
     }
     let silent = left.iter().find_map(|(node, _)| match observed.agents.get(*node) {
-        Some(NodeAgent::Missing { message }) => Some(message.clone()),
+        Some(NodeAgent::Missing { message, absent }) => Some((message, absent.is_some())),
         _ => None,
     });
     match silent {
-        Some(message) => {
+        Some((message, absent)) => {
+            let otherwise = if absent {
+                format!("; without an agent for {} s it stays there", NO_AGENT.as_secs())
+            } else {
+                String::new()
+            };
             let message = format!(
-                "{message}; its copy of the dataset is removed when it answers, or when the node is deleted"
+                "{message}; its copy of the dataset is removed when it answers, or when the node is deleted{otherwise}"
             );
-            ("AgentMissing".to_owned(), message)
+            ("NoAgent".to_owned(), message)
         }
         None => ("Releasing".to_owned(), format!("{} nodes release the dataset", left.len())),
     }

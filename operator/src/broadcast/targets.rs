@@ -6,6 +6,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use gridcast_crds::{VirtualCluster, broadcast::BroadcastTo};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 
@@ -32,6 +33,8 @@ pub(crate) enum NodeAgent {
     Missing {
         /// Why, in a sentence that names the node.
         message: String,
+        /// Since when there is no pod of an agent on it, as far as this process has seen; `None` where there is one.
+        absent: Option<Timestamp>,
     },
     /// There is no such node.
     Gone,
@@ -50,6 +53,8 @@ pub(crate) enum Targets {
         message: String,
         /// Places are being found at this moment, so that what takes a while may be begun.
         soon: bool,
+        /// Nodes on which members have a place already, each once.
+        placed: Vec<String>,
     },
 }
 
@@ -113,6 +118,12 @@ impl Members {
         }
     }
 
+    /// The nodes of those that have a place, each once, in machinefile order.
+    fn placed(&self) -> Vec<String> {
+        let pods = self.wanted.iter().filter_map(|name| self.pods.get(name));
+        distinct(pods.filter_map(|pod| node_of(pod).map(str::to_owned)).collect())
+    }
+
     /// What is waited for where there are no members to look at, as a reason and a sentence.
     pub(crate) fn absent(&self) -> Option<(&'static str, String)> {
         let cluster = &self.cluster;
@@ -148,7 +159,7 @@ pub(crate) fn resolve(stores: &Stores, namespace: &str, to: &BroadcastTo) -> Tar
 
 fn of_members(members: &Members) -> Targets {
     if let Some((reason, message)) = members.absent() {
-        return Targets::Waiting { reason, message, soon: false };
+        return Targets::Waiting { reason, message, soon: false, placed: Vec::new() };
     }
     match members.places() {
         Ok(places) => Targets::Nodes(distinct(places)),
@@ -162,6 +173,7 @@ fn of_members(members: &Members) -> Targets {
                 named(&homeless)
             ),
             soon: true,
+            placed: members.placed(),
         },
     }
 }
@@ -173,6 +185,7 @@ fn of_selection(labels: &BTreeMap<String, String>, mut nodes: Vec<String>) -> Ta
             reason: "NoNodes",
             message: format!("no Kubernetes node has the labels {}; label one", labels.join(",")),
             soon: false,
+            placed: Vec::new(),
         };
     }
     nodes.sort();
@@ -190,8 +203,9 @@ pub(crate) fn agent_of(context: &Context, node: &str) -> NodeAgent {
     if context.stores.nodes.get("", node).is_none() {
         return NodeAgent::Gone;
     }
+    let absent = context.agents.absent_since(node, (context.now)());
     if let Err(failure) = context.agents.of_node(node) {
-        return NodeAgent::Missing { message: failure.message };
+        return NodeAgent::Missing { message: failure.message, absent };
     }
     let agents = context.stores.agents_on(node);
     let ready = agents.iter().filter(|agent| is_ready(agent));
@@ -241,12 +255,12 @@ mod tests {
     #[test]
     fn members_without_a_place_are_named_and_waited_for() {
         let pods = vec![pod("ring-node-0", Some("w1"), "Pending"), pod("ring-node-1", None, "Pending")];
-        let Targets::Waiting { reason, message, soon } =
+        let Targets::Waiting { reason, message, soon, placed } =
             of_members(&Members::new("ring", Some(&cluster(3)), pods))
         else {
             panic!("not all have a place")
         };
-        assert_eq!((reason, soon), ("WaitingForPods", true));
+        assert_eq!((reason, soon, placed), ("WaitingForPods", true, vec!["w1".to_owned()]));
         assert_eq!(
             message,
             "2 of 3 nodes of VirtualCluster ring have no place yet: ring-node-1, ring-node-2"

@@ -183,15 +183,15 @@ fn with_agents(context: &Context, hosts: Hosts) -> Hosts {
         .iter()
         .filter_map(|host| match agent_of(context, &host.node) {
             NodeAgent::Ready { .. } => None,
-            NodeAgent::Missing { message } => Some(message),
+            NodeAgent::Missing { message, .. } => Some(message),
             NodeAgent::Gone => Some(format!("there is no Kubernetes node {}", host.node)),
         })
         .collect();
     match silent.as_slice() {
         [] => Hosts::Known(hosts),
-        [only] => Hosts::Waiting { reason: "AgentMissing".to_owned(), message: only.clone() },
+        [only] => Hosts::Waiting { reason: "NoAgent".to_owned(), message: only.clone() },
         [first, ..] => Hosts::Waiting {
-            reason: "AgentMissing".to_owned(),
+            reason: "NoAgent".to_owned(),
             message: format!("{first} (and {} more nodes)", silent.len() - 1),
         },
     }

@@ -217,9 +217,9 @@ fn who_is_waited_for_is_told_at_once_and_pods_in_passing() {
     observed.hosts = waiting("WaitingForPods", "1 of 2");
     let passing = plan(&observed, at(101));
     assert_eq!((passing.status, passing.again), (None, Some(Duration::from_secs(9))));
-    observed.hosts = waiting("AgentMissing", "node w1 has no agent that answers");
+    observed.hosts = waiting("NoAgent", "node w1 has no agent that answers");
     let told = plan(&observed, at(102));
-    assert_eq!(observed.clone().published(&told).ready(), ("False".into(), "AgentMissing".into()));
+    assert_eq!(observed.clone().published(&told).ready(), ("False".into(), "NoAgent".into()));
 
     let mut measured = settled();
     measured.hosts = waiting("WaitingForPods", "1 of 2");

@@ -73,7 +73,7 @@ pub(super) fn observed(source: Source) -> Observed {
 
 pub(super) fn pod(number: u32, state: PodState) -> PodView {
     PodView {
-        name: format!("ics-source-{number}"),
+        name: format!("ics-{number}-source"),
         uid: format!("pod-{number}"),
         number,
         created: Some(at(BORN)),
@@ -190,7 +190,7 @@ pub(super) fn settled(source: Source) -> Observed {
 }
 
 pub(super) fn missing(message: &str) -> NodeAgent {
-    NodeAgent::Missing { message: message.into() }
+    NodeAgent::Missing { message: message.into(), absent: None }
 }
 
 pub(super) fn has(agent: &str) -> Copy {

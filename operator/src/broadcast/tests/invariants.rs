@@ -56,7 +56,9 @@ fn seen(world: &World) -> Observed {
     let mut seen = observed(if world.map { from_map() } else { from_node() });
     for (node, agent) in ["a", "b", "c", "d"].iter().zip(&world.agents) {
         let agent = match agent {
-            0 => NodeAgent::Missing { message: format!("node {node} has no agent that answers") },
+            0 => {
+                NodeAgent::Missing { message: format!("node {node} has no agent that answers"), absent: None }
+            }
             1 => NodeAgent::Gone,
             _ => NodeAgent::Ready { uid: format!("agent-{node}") },
         };
@@ -93,8 +95,13 @@ fn seen(world: &World) -> Observed {
         seen.pods.clear();
     }
     seen.targets = match world.targets {
-        0 => Targets::Waiting { reason: "WaitingForPods", message: "x".into(), soon: true },
-        1 => Targets::Waiting { reason: "NoCluster", message: "x".into(), soon: false },
+        0 => Targets::Waiting {
+            reason: "WaitingForPods",
+            message: "x".into(),
+            soon: true,
+            placed: names(&["b", "d"]),
+        },
+        1 => Targets::Waiting { reason: "NoCluster", message: "x".into(), soon: false, placed: Vec::new() },
         2 => Targets::Nodes(names(&["a", "b"])),
         _ => Targets::Nodes(names(&["a", "b", "c"])),
     };
@@ -136,6 +143,10 @@ proptest! {
         if let (Targets::Nodes(wanted), false) = (&seen.targets, world.deleted) {
             prop_assert!(attempt.nodes.iter().all(|node| wanted.contains(node)));
             prop_assert!(attempt.release.iter().all(|node| !wanted.contains(node)));
+        }
+        if let (Targets::Waiting { placed, .. }, false) = (&seen.targets, world.deleted) {
+            prop_assert!(attempt.nodes.iter().all(|node| placed.contains(node)));
+            prop_assert!(attempt.release.is_empty() && attempt.source.is_none());
         }
         if attempt.source.is_some() {
             let troubled = |node: &String| attempt.first.copies[node].trouble.is_some();

@@ -3,5 +3,6 @@
 pub(crate) mod agents;
 mod fixture;
 mod invariants;
+mod places;
 mod steps;
 mod tables;

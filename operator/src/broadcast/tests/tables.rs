@@ -86,7 +86,12 @@ fn two_broadcasts_of_one_path_wait_for_each_other_by_age() {
 #[test]
 fn a_pod_source_is_made_while_places_are_found() {
     let mut waiting = observed(from_map());
-    waiting.targets = Targets::Waiting { reason: "WaitingForPods", message: "1 of 3".into(), soon: true };
+    waiting.targets = Targets::Waiting {
+        reason: "WaitingForPods",
+        message: "1 of 3".into(),
+        soon: true,
+        placed: Vec::new(),
+    };
     let (first, after) = waiting.round(BORN);
     assert_eq!((first.source, first.attempt.is_none()), (SourceStep::Make(0), true));
     assert_eq!(after.ready().1, "WaitingForPods");
@@ -108,17 +113,18 @@ fn a_pod_source_is_made_while_places_are_found() {
 
     // A cluster that does not exist, or has no compute, needs no source.
     let mut absent = observed(from_map());
-    absent.targets = Targets::Waiting { reason: "NoCluster", message: "x".into(), soon: false };
+    absent.targets =
+        Targets::Waiting { reason: "NoCluster", message: "x".into(), soon: false, placed: Vec::new() };
     assert_eq!(plan(&absent, at(BORN)).source, SourceStep::Keep);
 }
 
 #[test]
 fn each_trouble_of_a_source_pod_is_told_at_once_and_forgotten_with_its_cause() {
-    let held = |reason: &str| pod(0, PodState::Held(failure(reason, "source pod ics-source-0: why")));
+    let held = |reason: &str| pod(0, PodState::Held(failure(reason, "source pod ics-0-source: why")));
     let ended = pod(
         0,
         PodState::Ended {
-            failure: failure("FetchFailed", "source pod ics-source-0: 404"),
+            failure: failure("FetchFailed", "source pod ics-0-source: 404"),
             at: Some(at(BORN + 1)),
         },
     );
@@ -136,7 +142,7 @@ fn each_trouble_of_a_source_pod_is_told_at_once_and_forgotten_with_its_cause() {
     mount.pods = vec![pod(0, PodState::Starting)];
     assert_eq!(plan(&mount, at(BORN + 2)).look_at, None);
     assert_eq!(plan(&mount, at(BORN + 3)).look_at, Some("pod-0".into()));
-    mount.volumes = Some(failure("MountFailed", "source pod ics-source-0: configmap \"ics\" not found"));
+    mount.volumes = Some(failure("MountFailed", "source pod ics-0-source: configmap \"ics\" not found"));
     let (_, mut after) = mount.round(BORN + 4);
     assert_eq!(after.ready().1, "MountFailed");
     after.pods = vec![running_pod(0)];
@@ -146,7 +152,7 @@ fn each_trouble_of_a_source_pod_is_told_at_once_and_forgotten_with_its_cause() {
 
     let mut refused = observed(from_map());
     let trouble = Trouble {
-        failure: failure("QuotaExceeded", "source pod ics-source-0: exceeded quota"),
+        failure: failure("QuotaExceeded", "source pod ics-0-source: exceeded quota"),
         count: 2,
         at: at(BORN),
     };
@@ -196,7 +202,7 @@ fn a_source_that_answers_no_more_is_replaced_after_three_tries() {
 fn a_node_without_an_agent_is_named_and_the_others_wait_a_moment_only() {
     let silent = observed(from_node()).agent("b", missing("node b has no agent that answers"));
     let (plan_, after) = silent.round(BORN + 1);
-    assert_eq!(after.ready().1, "AgentMissing");
+    assert_eq!(after.ready().1, "NoAgent");
     assert_eq!(after.ready().2, "node b has no agent that answers; 0 of 3 nodes have it");
     let prepare = plan_.attempt.unwrap();
     assert_eq!((prepare.nodes, prepare.source), (names(&["a", "c"]), None));
@@ -359,7 +365,8 @@ fn a_new_target_is_brought_it_and_nobody_else_is_asked() {
 fn a_cluster_whose_pods_are_replaced_loses_nothing() {
     let mut waiting = settled(from_map());
     for soon in [true, false] {
-        waiting.targets = Targets::Waiting { reason: "ClusterSuspended", message: "x".into(), soon };
+        waiting.targets =
+            Targets::Waiting { reason: "ClusterSuspended", message: "x".into(), soon, placed: Vec::new() };
         assert_eq!(plan(&waiting, at(BORN + 100)), Plan::default());
     }
 }
@@ -466,7 +473,7 @@ fn deletion_waits_for_pods_and_agents_and_not_for_what_is_gone_for_good() {
     silent.knowledge.copies.get_mut("a").unwrap().held.clear();
     let (waits, silent) = silent.round(BORN + 110);
     assert_eq!((waits.attempt, waits.finalizer), (None, Finalizer::Keep));
-    assert_eq!(silent.ready().1, "AgentMissing");
+    assert_eq!(silent.ready().1, "NoAgent");
     let gone = silent.agent("a", NodeAgent::Gone);
     assert_eq!(plan(&gone, at(BORN + 120)).finalizer, Finalizer::Remove);
 }
