@@ -346,7 +346,7 @@ mod tests {
 
     fn pod(mount: Mount) -> Pod {
         let pod = AuxiliaryPod {
-            name: "ics-source-0".into(),
+            name: "ics-0-source".into(),
             namespace: "lab".into(),
             owner: OwnerReference {
                 api_version: "gridcast.io/v1alpha1".into(),

@@ -9,6 +9,7 @@ use kube::{Api, ResourceExt as _, api::ListParams};
 
 use super::{
     knowledge::Trouble,
+    network_policy::network_policy,
     observed::Making,
     source::{self, Origin},
 };
@@ -55,7 +56,12 @@ async fn try_make(
         StepFailure::new(error.reason(), format!("source pod {}: {}", wanted.name, chain(&error)))
     })?;
     let refused = |error: Error| refusal(&wanted.name, &error);
-    apply::create_if_absent(context, &source::keys_secret(broadcast, keys)).await.map_err(refused)?;
+    let (secret, policy) = (source::keys_secret(broadcast, keys), network_policy(broadcast));
+    let written = tokio::try_join!(
+        apply::create_if_absent(context, &secret),
+        apply::create_if_absent(context, &policy)
+    );
+    written.map_err(refused)?;
     let image = AgentImage {
         image: context.settings.agent_image.clone(),
         pull_policy: context.settings.image_pull_policy.clone(),
@@ -152,7 +158,7 @@ mod tests {
     fn event(reason: &str, second: u8, message: &str) -> Event {
         serde_json::from_value(json!({
             "metadata": {}, "type": "Warning", "reason": reason, "message": message,
-            "involvedObject": {"name": "ics-source-0"}, "lastTimestamp": format!("2026-01-01T00:00:0{second}Z"),
+            "involvedObject": {"name": "ics-0-source"}, "lastTimestamp": format!("2026-01-01T00:00:0{second}Z"),
         }))
         .unwrap()
     }
@@ -166,7 +172,7 @@ mod tests {
         ];
         let told = told_of(&events).unwrap();
         assert_eq!(told.reason, "MountFailed");
-        assert_eq!(told.message, "source pod ics-source-0: secret \"keys\" not found");
+        assert_eq!(told.message, "source pod ics-0-source: secret \"keys\" not found");
         assert_eq!(told_of(&events[2..]), None);
     }
 

@@ -18,6 +18,7 @@ mod apply;
 mod choice;
 pub(crate) mod knowledge;
 mod making;
+mod network_policy;
 mod observed;
 mod plan;
 mod publish;

@@ -110,7 +110,7 @@ impl PodView {
         let name = pod.name_any();
         Self {
             uid: pod.uid().unwrap_or_default(),
-            number: name.rsplit('-').next().and_then(|number| number.parse().ok()).unwrap_or(0),
+            number: name.rsplit('-').nth(1).and_then(|number| number.parse().ok()).unwrap_or(0),
             created: pod.metadata.creation_timestamp.as_ref().map(|time| time.0),
             node: node_of(pod).map(str::to_owned),
             going: pod.metadata.deletion_timestamp.is_some(),
@@ -205,7 +205,7 @@ fn end<'a>(
     (StepFailure::new(reason, format!("source pod {name}: {detail}")), at)
 }
 
-/// Name of the Secret with the source pod's keys. A Broadcast that was deleted and made again has keys of its own, and
+/// Name of the Secret with the source pods' keys, and of their NetworkPolicy. A Broadcast that was deleted and made again has keys of its own, and
 /// those of its predecessor may still be there.
 pub(crate) fn keys_name(broadcast: &Broadcast) -> String {
     let uid = broadcast.uid().unwrap_or_default();
@@ -215,20 +215,15 @@ pub(crate) fn keys_name(broadcast: &Broadcast) -> String {
 /// The Secret with the source pod's keys.
 pub(crate) fn keys_secret(broadcast: &Broadcast, keys: BTreeMap<String, String>) -> Secret {
     Secret {
-        metadata: ObjectMeta {
-            name: Some(keys_name(broadcast)),
-            namespace: broadcast.namespace(),
-            labels: Some(labels(broadcast)),
-            owner_references: Some(owner(broadcast).into_iter().collect()),
-            ..ObjectMeta::default()
-        },
+        metadata: ObjectMeta { name: Some(keys_name(broadcast)), ..metadata(broadcast) },
         immutable: Some(true),
         string_data: Some(keys),
         ..Secret::default()
     }
 }
 
-/// Source pod number `number`.
+/// Source pod number `number`. The name has no number at its end: that of every member of a cluster has, so that the
+/// two cannot meet.
 pub(crate) fn pod(broadcast: &Broadcast, mount: Mount, number: u32) -> Option<AuxiliaryPod> {
     let name = broadcast.name_any();
     let given: SourcePod = broadcast.spec.source_pod.clone().unwrap_or_default();
@@ -236,7 +231,7 @@ pub(crate) fn pod(broadcast: &Broadcast, mount: Mount, number: u32) -> Option<Au
     // Those are the pod's own business.
     labels.remove(MANAGED_BY);
     Some(AuxiliaryPod {
-        name: format!("{name}-source-{number}"),
+        name: format!("{name}-{number}-source"),
         namespace: broadcast.namespace()?,
         owner: owner(broadcast)?,
         role: Role::Source,
@@ -250,7 +245,16 @@ pub(crate) fn pod(broadcast: &Broadcast, mount: Mount, number: u32) -> Option<Au
     })
 }
 
-fn labels(broadcast: &Broadcast) -> BTreeMap<String, String> {
+pub(super) fn metadata(broadcast: &Broadcast) -> ObjectMeta {
+    ObjectMeta {
+        namespace: broadcast.namespace(),
+        labels: Some(labels(broadcast)),
+        owner_references: Some(owner(broadcast).into_iter().collect()),
+        ..ObjectMeta::default()
+    }
+}
+
+pub(super) fn labels(broadcast: &Broadcast) -> BTreeMap<String, String> {
     [(MANAGED_BY, "gridcast".to_owned()), (BROADCAST_UID, broadcast.uid().unwrap_or_default())]
         .map(|(key, value)| (key.to_owned(), value))
         .into()
@@ -272,7 +276,7 @@ mod tests {
     #[allow(clippy::needless_pass_by_value, reason = "literals are passed")]
     fn view(status: Value) -> PodView {
         let pod = json!({
-            "metadata": {"name": "ics-source-3"}, "spec": {"containers": []}, "status": status,
+            "metadata": {"name": "ics-3-source"}, "spec": {"containers": []}, "status": status,
         });
         PodView::of(&serde_json::from_value(pod).unwrap())
     }
@@ -303,7 +307,7 @@ mod tests {
         assert_eq!(reason, "SourceUnschedulable");
         assert!(
             message
-                .contains("ics-source-3: 0/3 nodes are available: persistentvolumeclaim \"ics\" not found")
+                .contains("ics-3-source: 0/3 nodes are available: persistentvolumeclaim \"ics\" not found")
         );
 
         let waiting = |container: &str, reason: &str| {
@@ -317,7 +321,7 @@ mod tests {
         ] {
             assert_eq!(
                 told(waiting("containerStatuses", word)),
-                (reason.into(), "source pod ics-source-3: what kubelet says".into())
+                (reason.into(), "source pod ics-3-source: what kubelet says".into())
             );
             assert_eq!(told(waiting("initContainerStatuses", word)).0, reason);
         }
@@ -331,14 +335,14 @@ mod tests {
             "containerStatuses": [{"name": "agent", "state": {"waiting": {"reason": "PodInitializing"}}}]});
         let PodState::Ended { failure, at } = view(failed).state else { panic!("it ended") };
         assert_eq!(failure.reason, "FetchFailed");
-        assert_eq!(failure.message, "source pod ics-source-3: http://x/y: 404 Not Found");
+        assert_eq!(failure.message, "source pod ics-3-source: http://x/y: 404 Not Found");
         assert_eq!(at, Some("2026-01-01T00:00:05Z".parse().unwrap()));
 
         let silent = json!({"phase": "Failed", "containerStatuses": [{"name": "agent", "state": {"terminated": {"exitCode": 137}}}]});
-        assert_eq!(told(silent).1, "source pod ics-source-3: container agent ended with exit code 137");
+        assert_eq!(told(silent).1, "source pod ics-3-source: container agent ended with exit code 137");
         let evicted =
             json!({"phase": "Failed", "reason": "Evicted", "message": "The node was low on memory."});
-        assert_eq!(told(evicted).1, "source pod ics-source-3: Evicted: The node was low on memory.");
+        assert_eq!(told(evicted).1, "source pod ics-3-source: Evicted: The node was low on memory.");
     }
 
     #[test]

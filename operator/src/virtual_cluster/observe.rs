@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::{
     members::{collect_claims, creation_key, incarnation, membership},
-    objects::{APP, APP_CLUSTER, INCARNATION, places},
+    objects::{APP, APP_CLUSTER, INCARNATION, collect::collect_pod_name, places},
     observed::{HelperPod, Member, Observed, Operations, Trouble, Work},
     plan::ObjectKind,
     pods,
@@ -92,7 +92,7 @@ fn collect_pods(cluster: &VirtualCluster, pods: &[Arc<Pod>]) -> Vec<HelperPod> {
     let claims = cluster.spec.run.as_ref().map_or(0, |run| collect_claims(run).len());
     let name = cluster.metadata.name.as_deref().unwrap_or_default();
     let place =
-        |pod: &str| (0..claims).position(|index| format!("{name}-collect-{index}") == pod).unwrap_or(claims);
+        |pod: &str| (0..claims).position(|index| collect_pod_name(name, index) == pod).unwrap_or(claims);
     let mut found: Vec<HelperPod> = pods
         .iter()
         .filter(|pod| label(pod, APP) == Some(Role::Collect.app()))

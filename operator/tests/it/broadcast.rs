@@ -23,6 +23,7 @@ const BROADCASTS: &str = "gridcast.io/v1alpha1/broadcasts";
 const PODS: &str = "/v1/pods";
 const NODES: &str = "/v1/nodes";
 const SECRETS: &str = "/v1/secrets";
+const NETWORK_POLICIES: &str = "networking.k8s.io/v1/networkpolicies";
 
 fn start(fake: &FakeApi) {
     let settings = Settings {
@@ -106,13 +107,15 @@ async fn a_source_pod_comes_with_its_keys_is_followed_by_another_and_goes_with_b
     start(&fake);
     node(&fake, "n1");
     broadcast(&fake, &json!({"configMap": {"name": "ics"}}), &["n1"]);
-    eventually("a source pod", || (source_pods(&fake) == ["ics-source-0"]).then_some(())).await;
+    eventually("a source pod", || (source_pods(&fake) == ["ics-0-source"]).then_some(())).await;
     let secret = fake.objects(SECRETS).into_iter().find(|s| s["metadata"]["namespace"] == "default").unwrap();
     let object = fake.objects(BROADCASTS).pop().unwrap();
     let uid = &object["metadata"]["uid"];
     assert!(secret["metadata"]["name"].as_str().unwrap().starts_with("ics-source-"));
     assert_eq!(&secret["metadata"]["ownerReferences"][0]["uid"], uid);
     assert_eq!(object["metadata"]["finalizers"], json!(["gridcast.io/release"]));
+    let policy = fake.objects(NETWORK_POLICIES).pop().expect("a pod that cannot be reached is of no use");
+    assert_eq!(&policy["metadata"]["ownerReferences"][0]["uid"], uid);
 
     let pod = fake.objects(PODS).into_iter().find(|pod| pod["metadata"]["namespace"] == "default").unwrap();
     assert_eq!(&pod["metadata"]["labels"]["gridcast.io/broadcast-uid"], uid);
@@ -121,13 +124,13 @@ async fn a_source_pod_comes_with_its_keys_is_followed_by_another_and_goes_with_b
         "state": {"terminated": {"exitCode": 1, "message": "no keys",
             "finishedAt": "1970-01-01T00:00:00Z"}}}]}});
     let pods: Api<Pod> = Api::namespaced(fake.client(), "default");
-    pods.patch_status("ics-source-0", &PatchParams::default(), &Patch::Merge(ended)).await.unwrap();
+    pods.patch_status("ics-0-source", &PatchParams::default(), &Patch::Merge(ended)).await.unwrap();
     // Nobody answers on the node, either; what is wrong with the source comes first.
     assert_eq!(
         reason(&fake, "SourcePodFailed").await,
-        "source pod ics-source-0: no keys; 0 of 1 nodes have it"
+        "source pod ics-0-source: no keys; 0 of 1 nodes have it"
     );
-    eventually("the next pod", || (source_pods(&fake) == ["ics-source-1"]).then_some(())).await;
+    eventually("the next pod", || (source_pods(&fake) == ["ics-1-source"]).then_some(())).await;
 
     fake.ask_to_go(BROADCASTS, "default", "ics");
     eventually("no source pod", || source_pods(&fake).is_empty().then_some(())).await;
@@ -151,8 +154,8 @@ async fn a_pod_that_is_refused_is_told_of_and_tried_again() {
         || fake.objects(SECRETS).into_iter().any(|secret| secret["metadata"]["namespace"] == "default");
     eventually("the keys", || secret().then_some(())).await;
     fake.refuse_writes(StatusCode::FORBIDDEN, 1);
-    assert!(reason(&fake, "SourcePodRefused").await.starts_with("source pod ics-source-0: "));
-    eventually("a source pod", || (source_pods(&fake) == ["ics-source-0"]).then_some(())).await;
+    assert!(reason(&fake, "SourcePodRefused").await.starts_with("source pod ics-0-source: "));
+    eventually("a source pod", || (source_pods(&fake) == ["ics-0-source"]).then_some(())).await;
 }
 
 #[tokio::test(start_paused = true)]

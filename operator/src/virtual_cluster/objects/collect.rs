@@ -8,10 +8,15 @@ use crate::{
     virtual_cluster::members::collect_claims,
 };
 
+/// The name has no number at its end: every member's has, so that no group can be called such that they meet.
+pub(crate) fn collect_pod_name(cluster: &str, index: usize) -> String {
+    format!("{cluster}-{index}-collect")
+}
+
 impl Blueprint<'_> {
     /// Name of the pod for the claim with this index among [`collect_claims`].
     pub fn collect_pod_name(&self, index: usize) -> String {
-        format!("{}-collect-{index}", self.name())
+        collect_pod_name(self.name(), index)
     }
 
     /// One pod for each claim that results go to, in the order of [`collect_claims`], for a plain POST. They have the members'

@@ -13,7 +13,7 @@
 //! network_policy   who may connect to a member                                  <cluster>
 //! disruption       no voluntary eviction while the program runs                 <cluster>
 //! children         the Broadcast of each dataset, and the NetworkMap            <cluster>-<data>, <cluster>
-//! collect          the pods that write results into claims                      <cluster>-collect-<number>
+//! collect          the pods that write results into claims                      <cluster>-<number>-collect
 //! ```
 
 pub mod children;

@@ -166,8 +166,23 @@ fn one_collect_pod_for_each_claim() {
         };
         blueprint.collect_pods().iter().map(|pod| (pod.metadata.name.clone().unwrap(), claim(pod))).collect()
     });
-    let wanted = [("ring-collect-0", "results"), ("ring-collect-1", "logs")];
+    let wanted = [("ring-0-collect", "results"), ("ring-1-collect", "logs")];
     assert_eq!(claims, wanted.map(|(name, claim)| (name.to_owned(), claim.to_owned())));
+}
+
+/// Whatever a group is called.
+#[test]
+fn no_member_has_the_name_of_another_pod_of_ours() {
+    let mut cluster = cluster(RICH);
+    for group in ["collect", "source", "0-collect", "ics-source"] {
+        cluster.spec.groups[0].name = group.into();
+        let members: Vec<String> = places(&cluster).map(|place| place.name).collect();
+        let collect =
+            with(&cluster, |blueprint| [0, 1].map(|index| blueprint.collect_pod_name(index)).to_vec());
+        assert!(members.iter().all(|name| !collect.contains(name)), "{members:?} {collect:?}");
+        let numbered = |name: &String| name.ends_with(|last: char| last.is_ascii_digit());
+        assert!(members.iter().all(numbered) && !collect.iter().any(numbered), "{members:?} {collect:?}");
+    }
 }
 
 #[test]

@@ -279,7 +279,7 @@ impl World {
             }
             Action::CreateCollectPods => {
                 self.collect_pods =
-                    vec![HelperPod { name: "ring-collect-0".into(), pod: MemberPod::default() }];
+                    vec![HelperPod { name: "ring-0-collect".into(), pod: MemberPod::default() }];
             }
             Action::DeleteSelf => {
                 self.cluster.metadata.deletion_timestamp.get_or_insert(Time(self.now));
