@@ -26,7 +26,7 @@
 //! - *No orphans.* Where something may be left of a volume (a mount, or the agent's note of it) the call fails with a code
 //!   that kubelet takes as uncertain; for such a volume, too, it calls unpublish when the pod goes, and after its own
 //!   restart it does so for everything that it finds a record of. A mount for which kubelet has no record left is
-//!   removed when the plugin starts.
+//!   removed when the plugin starts, and the agent is told of whatever it takes to be mounted and is not.
 //!
 //! There is no listener but the two Unix sockets, one thread, and no timer while nobody waits.
 
@@ -40,9 +40,11 @@ mod socket;
 mod table;
 mod wait;
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
@@ -117,15 +119,21 @@ pub async fn run(options: Options, stop: impl Future<Output = ()>) -> Result<(),
     mounts.sweep();
     let listener = socket::bind(&socket)?;
     let agent = Agent::new(mounts_socket, node_name.clone(), Duration::from_secs(wait_seconds.into()));
+    let node = Arc::new(node::Node::new(node_name.clone(), agent, mounts));
+    let settling = async {
+        node.settle().await;
+        std::future::pending::<Infallible>().await
+    };
     let serving = Server::builder()
         .add_service(IdentityServer::new(identity::Identity))
-        .add_service(NodeServer::new(node::Node::new(node_name.clone(), agent, mounts)))
+        .add_service(NodeServer::from_arc(Arc::clone(&node)))
         .serve_with_incoming(listener.incoming());
     tracing::info!(node = node_name, socket = %socket.display(), "ready");
     // Only now: kubelet calls back as soon as it sees the other socket.
     tokio::select! {
         served = serving => served.map_err(|source| CsiError::Serve { path: socket.clone(), source }),
         registered = registration::keep(&registration, &socket) => registered,
+        never = settling => match never {},
         () = stop => {
             tracing::info!("stopping");
             Ok(())

@@ -230,9 +230,7 @@ impl Mounts {
         };
         for mount in table.mounts() {
             let Some(target) = Target::of(mount.point()) else { continue };
-            let record = target.path.with_file_name("vol_data.json");
-            let gone = matches!(fs::symlink_metadata(&record), Err(error) if error.kind() == io::ErrorKind::NotFound);
-            if !gone || !self.is_dataset(&table, mount) {
+            if !is_forgotten(&target) || !self.is_dataset(&table, mount) {
                 continue;
             }
             match self.unpublish(&target.path) {
@@ -246,6 +244,19 @@ impl Mounts {
             }
         }
     }
+}
+
+/// Whether nobody will ever ask to have this volume removed, and nothing is left of it: kubelet has no record, the kernel
+/// no mount.
+pub(super) fn is_gone(target: &Target) -> Result<bool, MountError> {
+    let table = Table::read().map_err(MountError::Table)?;
+    Ok(is_forgotten(target) && table.top(&target.path).is_none())
+}
+
+/// Whether kubelet has no record of the volume.
+fn is_forgotten(target: &Target) -> bool {
+    let record = target.path.with_file_name("vol_data.json");
+    matches!(fs::symlink_metadata(record), Err(error) if error.kind() == io::ErrorKind::NotFound)
 }
 
 fn call_mount(source: Option<&Path>, target: &Path, flags: MsFlags) -> Result<(), Errno> {

@@ -11,8 +11,8 @@ use gridcast_proto::csi::v1::{
 };
 use tonic::{Request, Response, Status};
 
-use super::mounts::{MountError, Mounts, State, clear, unmount_all};
-use super::request::{self, Volume};
+use super::mounts::{MountError, Mounts, State, clear, is_gone, unmount_all};
+use super::request::{self, Target, Volume};
 use super::wait::Agent;
 
 /// The node service of CSI.
@@ -55,6 +55,38 @@ impl Node {
     /// A node of this name.
     pub(super) fn new(name: String, agent: Agent, mounts: Mounts) -> Self {
         Self { name, agent, mounts, busy: Busy::default() }
+    }
+
+    /// Drops what the agent takes to be mounted although nothing is left of it: otherwise the dataset would count as used
+    /// for ever. Ends when that is done.
+    pub(super) async fn settle(&self) {
+        let volumes = match self.agent.volumes().await {
+            Ok(volumes) => volumes,
+            Err(status) => {
+                tracing::warn!(why = status.message(), "volumes that are left over cannot be looked for");
+                return;
+            }
+        };
+        for volume in volumes {
+            // Whoever calls for it at this moment sees to it.
+            let (Ok(_turn), Ok(target)) = (self.busy.begin(&volume.volume_id), Target::parse(&volume.target))
+            else {
+                continue;
+            };
+            if !is_gone(&target).unwrap_or(false) {
+                continue;
+            }
+            match self.agent.drop_volume(&volume.volume_id).await {
+                Ok(()) => tracing::info!(
+                    volume = volume.volume_id,
+                    pod_uid = target.pod_uid,
+                    "dropped a volume that nobody has any more"
+                ),
+                Err(status) => {
+                    tracing::warn!(volume = volume.volume_id, why = status.message(), "a volume stays");
+                }
+            }
+        }
     }
 
     async fn publish(&self, volume: &Volume) -> Result<(), Status> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use gridcast_core::failure::chain;
 use gridcast_proto::v1::mounts_client::MountsClient;
-use gridcast_proto::v1::{AcquireRequest, DropRequest};
+use gridcast_proto::v1::{AcquireRequest, DropRequest, Volume as Registered, VolumesRequest};
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -67,6 +67,7 @@ impl Agent {
                 volume_id: id.clone(),
                 pod_uid: target.pod_uid.clone(),
                 timeout_millis: u32::try_from(left.as_millis()).unwrap_or(u32::MAX),
+                target: target.path.display().to_string(),
             };
             let away = match timeout(left + ANSWER, acquire_once(&self.socket, request)).await {
                 Ok(Ok(path)) => return Ok(path),
@@ -115,6 +116,20 @@ impl Agent {
         ))
     }
 
+    /// All volumes that the agent takes to be mounted; waits for an agent that is away for as long as it takes.
+    pub(super) async fn volumes(&self) -> Result<Vec<Registered>, Status> {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match timeout(ANSWER, volumes_once(&self.socket)).await {
+                Ok(Ok(volumes)) => return Ok(volumes),
+                Ok(Err(Broken::Refused(status))) => return Err(status),
+                Ok(Err(Broken::Away(_))) | Err(_) => {}
+            }
+            sleep(pause).await;
+            pause = LONGEST_PAUSE.min(pause * 2);
+        }
+    }
+
     /// Tells the agent that the volume is not mounted.
     pub(super) async fn drop_volume(&self, volume_id: &str) -> Result<(), Status> {
         let deadline = Instant::now() + DROP_WAIT;
@@ -144,6 +159,11 @@ impl Agent {
             pause = LONGEST_PAUSE.min(pause * 2);
         }
     }
+}
+
+async fn volumes_once(socket: &Path) -> Result<Vec<Registered>, Broken> {
+    let answer = MountsClient::new(connect(socket).await?).volumes(VolumesRequest {}).await;
+    answer.map(|reply| reply.into_inner().volumes).map_err(Broken::of)
 }
 
 async fn acquire_once(socket: &Path, request: AcquireRequest) -> Result<PathBuf, Broken> {

@@ -7,7 +7,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use gridcast_proto::v1::mounts_server::{Mounts, MountsServer};
-use gridcast_proto::v1::{AcquireReply, AcquireRequest, DropReply, DropRequest};
+use gridcast_proto::v1::{
+    AcquireReply, AcquireRequest, DropReply, DropRequest, Volume, VolumesReply, VolumesRequest,
+};
 use tokio::net::UnixListener;
 use tokio::sync::{oneshot, watch};
 use tokio_stream::wrappers::UnixListenerStream;
@@ -19,7 +21,8 @@ use tonic::{Request, Response, Status};
 pub(crate) struct Datasets {
     verified: watch::Sender<BTreeMap<(String, String), PathBuf>>,
     calls: Mutex<Vec<String>>,
-    volumes: Mutex<BTreeSet<String>>,
+    /// Targets, by id.
+    volumes: Mutex<BTreeMap<String, String>>,
 }
 
 impl Datasets {
@@ -42,7 +45,7 @@ impl Datasets {
 
     /// Volumes that the agent takes to be mounted.
     pub(crate) fn volumes(&self) -> BTreeSet<String> {
-        self.volumes.lock().unwrap().clone()
+        self.volumes.lock().unwrap().keys().cloned().collect()
     }
 
     /// Returns when so many calls have come.
@@ -96,7 +99,8 @@ struct Service(Arc<Datasets>);
 #[tonic::async_trait]
 impl Mounts for Service {
     async fn acquire(&self, request: Request<AcquireRequest>) -> Result<Response<AcquireReply>, Status> {
-        let AcquireRequest { namespace, name, volume_id, pod_uid, timeout_millis } = request.into_inner();
+        let AcquireRequest { namespace, name, volume_id, pod_uid, timeout_millis, target } =
+            request.into_inner();
         assert!(!pod_uid.is_empty());
         self.0.calls.lock().unwrap().push(format!("acquire {volume_id}"));
         let mut verified = self.0.verified.subscribe();
@@ -105,7 +109,7 @@ impl Mounts for Service {
         match tokio::time::timeout(Duration::from_millis(timeout_millis.into()), wait).await {
             Ok(datasets) => {
                 let path = datasets.unwrap()[&key].display().to_string();
-                self.0.volumes.lock().unwrap().insert(volume_id);
+                self.0.volumes.lock().unwrap().insert(volume_id, target);
                 Ok(Response::new(AcquireReply { path }))
             }
             Err(_) => Err(Status::deadline_exceeded("4 of 10 MB are here")),
@@ -117,5 +121,11 @@ impl Mounts for Service {
         self.0.calls.lock().unwrap().push(format!("drop {volume_id}"));
         self.0.volumes.lock().unwrap().remove(&volume_id);
         Ok(Response::new(DropReply {}))
+    }
+
+    async fn volumes(&self, _: Request<VolumesRequest>) -> Result<Response<VolumesReply>, Status> {
+        let volumes = self.0.volumes.lock().unwrap().clone();
+        let volumes = volumes.into_iter().map(|(volume_id, target)| Volume { volume_id, target });
+        Ok(Response::new(VolumesReply { volumes: volumes.collect() }))
     }
 }

@@ -1,13 +1,15 @@
 //! What is killed, and comes back.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::time::Duration;
 
+use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::Signal;
 use tokio::join;
 use tonic::Code;
 
-use crate::node::Node;
+use crate::node::{Node, until};
 
 #[tokio::test]
 async fn an_agent_that_restarts_meanwhile_is_asked_again() {
@@ -123,6 +125,58 @@ async fn a_mount_that_kubelet_has_no_record_of_is_removed_at_the_start() {
     assert!(!orphan.exists());
     assert!(kept.join("sub/file").exists());
     assert_eq!((node.mounts(&orphan), node.mounts(&kept)), ((0, 0), (1, 1)));
+    // The agent hears of it: nobody else would ever tell, and the dataset would count as used for ever.
+    until("the volume is dropped", || node.datasets.volumes() == BTreeSet::from(["csi-p1".to_owned()])).await;
+}
+
+#[tokio::test]
+async fn what_the_agent_takes_to_be_mounted_and_is_not_is_dropped_once_it_answers() {
+    let mut node = Node::new(100).await;
+    node.dataset("team", "ics");
+    for pod in ["p1", "p2", "p3"] {
+        node.publish("team", pod, "ics").await.unwrap();
+    }
+    node.stop_plugin(Signal::SIGKILL);
+    let volume = |pod: &str| node.path(&format!("kubelet/pods/{pod}/volumes/kubernetes.io~csi/v"));
+    // Somebody removed the directory of one pod by hand; of another there is kubelet's record, so that it will ask.
+    for pod in ["p2", "p3"] {
+        umount2(&volume(pod).join("mount"), MntFlags::MNT_DETACH).unwrap();
+    }
+    fs::remove_dir_all(volume("p2")).unwrap();
+    node.agent = None;
+    node.start_plugin().await;
+    node.start_agent();
+    let left = BTreeSet::from(["csi-p1".to_owned(), "csi-p3".to_owned()]);
+    until("the volume is dropped", || node.datasets.volumes() == left).await;
+    node.unpublish("p3").await.unwrap();
+    assert_eq!(node.datasets.calls().iter().filter(|call| call.starts_with("drop")).count(), 2);
+}
+
+#[tokio::test]
+async fn data_of_another_broadcast_of_the_same_name_is_for_new_pods_only() {
+    let mut node = Node::new(100).await;
+    let old = node.dataset("team", "ics");
+    let before = node.publish("team", "p1", "ics").await.unwrap();
+    // The Broadcast was made anew: its data has the path, what the old pod sees lies aside.
+    fs::rename(&old, node.path("data/.gridcast-old.discarded")).unwrap();
+    let new = node.dataset("team", "ics");
+    fs::write(new.join("sub/file"), "new").unwrap();
+    let after = node.publish("team", "p2", "ics").await.unwrap();
+    let seen = || [&before, &after].map(|target| fs::read_to_string(target.join("sub/file")).unwrap());
+    assert_eq!(seen(), ["team/ics", "new"]);
+
+    // kubelet restarts, and asks again for what it has a record of; so does the plugin.
+    node.stop_plugin(Signal::SIGKILL);
+    node.start_plugin().await;
+    for pod in ["p1", "p2"] {
+        node.publish("team", pod, "ics").await.unwrap();
+    }
+    assert_eq!(seen(), ["team/ics", "new"]);
+    assert_eq!(node.datasets.calls(), ["acquire csi-p1", "acquire csi-p2"]);
+    node.unpublish("p1").await.unwrap();
+    assert!(!before.exists());
+    assert_eq!(node.datasets.volumes(), BTreeSet::from(["csi-p2".to_owned()]));
+    assert_eq!(fs::read_to_string(after.join("sub/file")).unwrap(), "new");
 }
 
 #[tokio::test]

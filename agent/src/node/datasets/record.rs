@@ -51,6 +51,9 @@ pub(super) struct Verified {
 pub(super) struct Mount {
     pub(super) volume: String,
     pub(super) pod: String,
+    /// Where it is mounted.
+    #[serde(default)]
+    pub(super) target: String,
 }
 
 /// Whether a dataset is wanted.
@@ -141,7 +144,7 @@ mod tests {
             source: "node-0".into(),
             begun: true,
             verified: None,
-            mounts: vec![Mount { volume: "csi-1".into(), pod: "pod-1".into() }],
+            mounts: vec![Mount { volume: "csi-1".into(), pod: "pod-1".into(), target: "/k/mount".into() }],
             boot: "boot".into(),
             end: End::Wanted,
         }

@@ -6,7 +6,7 @@ use gridcast_proto::v1::datasets_server::Datasets;
 use gridcast_proto::v1::mounts_server::Mounts;
 use gridcast_proto::v1::{
     AcquireReply, AcquireRequest, DropReply, DropRequest, ListDatasetsReply, ListDatasetsRequest,
-    PrepareReply, PrepareRequest, ReleaseReply, ReleaseRequest,
+    PrepareReply, PrepareRequest, ReleaseReply, ReleaseRequest, VolumesReply, VolumesRequest,
 };
 use tokio::sync::{Semaphore, watch};
 use tonic::{Request, Response, Status};
@@ -103,5 +103,10 @@ impl Mounts for MountsService {
             Ok(DropReply {})
         })
         .await
+    }
+
+    async fn volumes(&self, _: Request<VolumesRequest>) -> Result<Response<VolumesReply>, Status> {
+        let registry = self.registry.clone();
+        blocking(move || Ok(VolumesReply { volumes: registry.volumes() })).await
     }
 }

@@ -68,6 +68,7 @@ impl Node {
             volume_id: volume.into(),
             pod_uid: format!("pod-of-{volume}"),
             timeout_millis: millis,
+            target: format!("/pods/{volume}/mount"),
         };
         self.registry.acquire(ask).await
     }
@@ -256,13 +257,24 @@ async fn a_mounted_dataset_stays_until_its_last_volume_has_gone() {
     let replaced = node.prepare(OTHER, "ics", "").unwrap_err();
     assert!(replaced.to_string().contains("still mounted by pods pod-of-v1, pod-of-v2"), "{replaced}");
     node.restart();
+    let targets: Vec<String> =
+        node.registry.volumes().into_iter().map(|volume| volume.volume_id + volume.target.as_str()).collect();
+    assert_eq!(targets, ["v1/pods/v1/mount", "v2/pods/v2/mount"]);
     node.registry.drop_volume("v1").unwrap();
     node.registry.drop_volume("v1").unwrap();
     assert!(node.target().exists());
     node.registry.drop_volume("v2").unwrap();
     assert!(!node.target().exists());
     assert!(node.registry.release(UID, false).unwrap().released);
+    // Another Broadcast of the same name has data of its own.
     node.prepare(OTHER, "ics", "").unwrap();
+    node.acquire("v3", 0).await.unwrap_err();
+    let arrival = node.begin(OTHER).unwrap();
+    fs::create_dir_all(node.target()).unwrap();
+    fs::write(node.target().join("file"), "new").unwrap();
+    arrival.verified(&arrived()).unwrap();
+    let path = node.acquire("v3", 0).await.unwrap();
+    assert_eq!(fs::read_to_string(path.join("file")).unwrap(), "new");
 }
 
 #[tokio::test]

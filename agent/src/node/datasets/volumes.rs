@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gridcast_core::failure::chain;
-use gridcast_proto::v1::AcquireRequest;
+use gridcast_proto::v1::{AcquireRequest, Volume};
 
 use super::DatasetError;
 use super::record::{End, Mount};
@@ -19,6 +19,7 @@ const MAX_WAIT: Duration = Duration::from_secs(115);
 /// its pod cannot go. The kubelet asks again by itself.
 const UNANNOUNCED: Duration = Duration::from_secs(30);
 const MAX_ID_BYTES: usize = 256;
+const MAX_TARGET_BYTES: usize = 4_096;
 
 /// What a pod gets.
 enum Answer {
@@ -37,6 +38,10 @@ impl Registry {
                 let value = value.escape_debug().take(80).collect();
                 return Err(DatasetError::Argument { field, value, bound: "1 to 256 bytes" });
             }
+        }
+        if request.target.len() > MAX_TARGET_BYTES {
+            let value = request.target.escape_debug().take(80).collect();
+            return Err(DatasetError::Argument { field: "target", value, bound: "at most 4096 bytes" });
         }
         let patience = Duration::from_millis(request.timeout_millis.into()).min(MAX_WAIT);
         let begun = tokio::time::Instant::now();
@@ -88,7 +93,8 @@ impl Registry {
                 return Err(DatasetError::TooMany { what });
             }
             let mut record = dataset.record.clone();
-            record.mounts.push(Mount { volume: ask.volume_id.clone(), pod: ask.pod_uid.clone() });
+            let (volume, pod, target) = (ask.volume_id.clone(), ask.pod_uid.clone(), ask.target.clone());
+            record.mounts.push(Mount { volume, pod, target });
             self.save(&record)?;
             dataset.record = record;
         }
@@ -99,6 +105,13 @@ impl Registry {
         let state = self.lock();
         let uid = wanted(&state, namespace, name)?;
         state.datasets.get(&uid).map(waits_for)
+    }
+
+    /// All volumes.
+    pub(super) fn volumes(&self) -> Vec<Volume> {
+        let state = self.lock();
+        let mounts = state.datasets.values().flat_map(|dataset| &dataset.record.mounts);
+        mounts.map(|mount| Volume { volume_id: mount.volume.clone(), target: mount.target.clone() }).collect()
     }
 
     /// Forgets a volume. What was to go with it goes.
