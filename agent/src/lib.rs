@@ -15,6 +15,7 @@
 //! - [`starter`]: what runs inside a node on behalf of its cluster?
 
 mod access;
+mod bind;
 pub mod broadcast;
 pub mod csi;
 mod facts;

@@ -14,6 +14,7 @@ use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
 
+use crate::bind;
 use crate::tls::{CONNECT_TIMEOUT, Identity};
 
 /// Clients that shake hands at once; more wait in the kernel's queue.
@@ -33,7 +34,7 @@ pub(crate) async fn listen(
     identity: Identity,
     refused: Option<Arc<Notify>>,
 ) -> io::Result<Incoming> {
-    let listener = TcpListener::bind(listen).await?;
+    let listener = TcpListener::from_std(bind::tcp(listen)?)?;
     let (queue, incoming) = mpsc::channel(QUEUE_CONNECTIONS);
     tokio::spawn(accept(listener, identity, queue, refused));
     Ok(ReceiverStream::new(incoming))

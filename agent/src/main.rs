@@ -59,8 +59,8 @@ struct Plain {
     /// The node's name, as in its certificate
     #[arg(long)]
     name: String,
-    /// Where to serve gRPC
-    #[arg(long, default_value = "0.0.0.0:7411")]
+    /// Where to serve gRPC; [::] is every address of both families
+    #[arg(long, default_value = "[::]:7411")]
     listen: SocketAddr,
     /// Directory with ca.pem, cert.pem and key.pem
     #[arg(long)]

@@ -38,8 +38,8 @@ enum Command {
         /// The node's name, as in the machinefile and in its certificate.
         #[arg(long, env = ENV_NODE)]
         name: String,
-        /// Where members reach it.
-        #[arg(long, env = ENV_LISTEN, default_value_t = SocketAddr::from(([0, 0, 0, 0], STARTER_PORT)))]
+        /// Where members reach it; [::] is every address of both families.
+        #[arg(long, env = ENV_LISTEN, default_value_t = SocketAddr::from(([0_u16; 8], STARTER_PORT)))]
         listen: SocketAddr,
         /// Directory of ca.pem, cert.pem, key.pem, and perhaps domain.
         #[arg(long, env = ENV_KEYS, default_value = DEFAULT_KEYS)]

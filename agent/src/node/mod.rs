@@ -15,11 +15,12 @@
 mod admin;
 pub(crate) mod datasets;
 mod enrol;
+mod label;
 mod mounts;
 pub(crate) mod pods;
 
 use std::fs::{self, File};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -38,6 +39,7 @@ use self::admin::{Admin, Serving};
 use self::datasets::{DatasetsService, Door, Registry};
 use self::enrol::Enrolment;
 use self::pods::Pods;
+use crate::bind::everywhere;
 use crate::broadcast;
 use crate::namespace::Namespace;
 use crate::probe::Turns;
@@ -145,10 +147,9 @@ pub async fn serve(options: Options, stop: impl Future<Output = ()>) -> anyhow::
         }
     };
     let identity = issued.identity.clone();
-    let any =
-        if address.is_ipv4() { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { IpAddr::V6(Ipv6Addr::UNSPECIFIED) };
     let turns = Turns::default();
-    let probes = SocketAddr::new(any, probe_port);
+    // The node's family of addresses need not be its pods'.
+    let probes = everywhere(probe_port);
     let pods = Pods::open(proc.clone(), state.join("journal"), probes, turns.clone())
         .await
         .with_context(|| format!("cannot use {} or {}", state.join("journal").display(), proc.display()))?;
@@ -219,7 +220,19 @@ async fn failure_of(mounts: JoinHandle<Result<(), tonic::transport::Error>>) -> 
 
 async fn open_registry(state: &Path) -> anyhow::Result<Arc<Registry>> {
     let place = state.to_owned();
-    let opened = tokio::task::spawn_blocking(move || Registry::open(&place)).await?;
+    let open = move || {
+        let registry = Registry::open(&place)?;
+        match label::for_containers(&place.join("data")) {
+            Ok(true) => tracing::info!("datasets are labelled for containers from now on"),
+            Ok(false) => {}
+            // Their readers would be told nothing but that permission is denied.
+            Err(error) => {
+                tracing::warn!(%error, "cannot label the datasets for containers: where SELinux is enforced, pods cannot read them")
+            }
+        }
+        Ok::<_, datasets::DatasetError>(registry)
+    };
+    let opened = tokio::task::spawn_blocking(open).await?;
     opened.with_context(|| format!("cannot use {}", state.display()))
 }
 

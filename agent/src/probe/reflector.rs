@@ -9,12 +9,10 @@ use std::thread::JoinHandle;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use nix::sys::socket::{
-    ControlMessage, MsgFlags, SockaddrLike as _, SockaddrStorage, sendmsg, setsockopt, sockopt,
-};
+use nix::sys::socket::{MsgFlags, SockaddrLike as _, SockaddrStorage, sendmsg, setsockopt, sockopt};
 
 use super::ProbeError;
-use super::socket::{Datagram, control_buffer, realtime_nanos, receive, udp};
+use super::socket::{Datagram, Destination, control_buffer, realtime_nanos, receive, udp};
 use super::stamp::{ERROR_KERNEL, ERROR_USER, Reply, Request, Timestamp};
 use crate::namespace::Namespace;
 
@@ -42,12 +40,16 @@ impl Reflector {
         let failed = |errno: Errno| ProbeError::system(format!("prepare UDP {listen}"), errno);
         // Without kernel stamps the answer carries the process's own, and says so in its error estimate.
         let _ = setsockopt(&socket, sockopt::ReceiveTimestampns, &true);
-        if listen.is_ipv4() {
-            setsockopt(&socket, sockopt::Ipv4RecvTtl, &true).map_err(failed)?;
-            setsockopt(&socket, sockopt::Ipv4PacketInfo, &true).map_err(failed)?;
-        }
         let address =
             socket.local_addr().map_err(|source| ProbeError::system(format!("bind UDP {listen}"), source))?;
+        // A socket of IPv6 hears IPv4, too.
+        setsockopt(&socket, sockopt::Ipv4RecvTtl, &true).map_err(failed)?;
+        if address.is_ipv4() {
+            setsockopt(&socket, sockopt::Ipv4PacketInfo, &true).map_err(failed)?;
+        } else {
+            setsockopt(&socket, sockopt::Ipv6RecvHopLimit, &true).map_err(failed)?;
+            setsockopt(&socket, sockopt::Ipv6RecvPacketInfo, &true).map_err(failed)?;
+        }
         let stop = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map_err(failed)?;
         let stop = Arc::new(stop);
         let stopped = Arc::clone(&stop);
@@ -125,12 +127,7 @@ fn answer(socket: &UdpSocket, buffer: &mut [u8], datagram: &Datagram) {
     };
     reply.write(packet);
     // From the address that was asked: the sender's connected socket hears no other.
-    let source = datagram.local.map(|address| libc::in_pktinfo {
-        ipi_ifindex: 0,
-        ipi_spec_dst: address,
-        ipi_addr: libc::in_addr { s_addr: 0 },
-    });
-    let control: Vec<ControlMessage<'_>> = source.iter().map(ControlMessage::Ipv4PacketInfo).collect();
+    let control: Vec<_> = datagram.local.iter().map(Destination::as_source).collect();
     let _ = sendmsg(
         socket.as_raw_fd(),
         &[io::IoSlice::new(packet)],
@@ -147,18 +144,22 @@ fn port(address: &SockaddrStorage) -> u16 {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
     use std::time::Duration;
 
     use super::*;
+    use crate::bind::everywhere;
 
     fn start() -> Reflector {
-        let listen = "127.0.0.1:0".parse().unwrap();
+        let listen = everywhere(0);
         Reflector::serve_on(udp(listen).unwrap(), listen).unwrap()
     }
 
-    fn ask(reflector: &Reflector, packet: &[u8]) -> Option<Vec<u8>> {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        socket.connect(reflector.address()).unwrap();
+    fn ask(reflector: &Reflector, host: IpAddr, packet: &[u8]) -> Option<Vec<u8>> {
+        let own = if host.is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" };
+        let socket = UdpSocket::bind(own).unwrap();
+        // Hears what comes from the address that was asked, and nothing else.
+        socket.connect((host, reflector.address().port())).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         socket.send(packet).unwrap();
         let mut follow_up = [0; 44];
@@ -181,12 +182,14 @@ mod tests {
     #[test]
     fn answers_with_as_many_bytes_as_it_was_asked() {
         let reflector = start();
-        for length in [44, 45, 64, 1472, 50_000, 65_507] {
+        // One of them is not the address that the system would reply from.
+        let hosts = ["127.0.0.1", "127.0.0.2", "::1"].map(|host| host.parse::<IpAddr>().unwrap());
+        for (length, host) in [44, 45, 64, 1472, 50_000, 65_507].into_iter().zip(hosts.into_iter().cycle()) {
             let sent = Timestamp::from_unix_nanos(1_000);
             let request = Request { sequence: 7, timestamp: sent, error: ERROR_USER, session: 9 };
             let mut packet = vec![0; length];
             request.write(&mut packet);
-            let reply = ask(&reflector, &packet).unwrap();
+            let reply = ask(&reflector, host, &packet).unwrap();
             assert_eq!(reply.len(), length);
             let reply = Reply::parse(&reply).unwrap();
             assert_eq!(reply.request, request);
@@ -198,8 +201,8 @@ mod tests {
     #[test]
     fn is_silent_to_what_is_no_request() {
         let reflector = start();
-        assert_eq!(ask(&reflector, b"who are you?"), None);
-        assert_eq!(ask(&reflector, &[0; 64]), None);
-        assert_eq!(ask(&reflector, &[0xFF; 64]), None);
+        for packet in [b"who are you?".as_slice(), &[0; 64], &[0xFF; 64]] {
+            assert_eq!(ask(&reflector, Ipv4Addr::LOCALHOST.into(), packet), None);
+        }
     }
 }

@@ -34,6 +34,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 
 use super::{ProbeError, bounded_millis};
+use crate::bind;
 use crate::namespace::Namespace;
 
 pub(super) const MAGIC: &[u8; 8] = b"GCPROBE1";
@@ -158,12 +159,7 @@ impl Sink {
     pub async fn bind(namespace: &Namespace, listen: SocketAddr) -> Result<Self, ProbeError> {
         let failed =
             |source| ProbeError::system(format!("listen at TCP {listen} for bandwidth probes"), source);
-        let bind = move || {
-            let listener = std::net::TcpListener::bind(listen)?;
-            listener.set_nonblocking(true)?;
-            Ok(listener)
-        };
-        let listener = namespace.run(bind).await.flatten().map_err(failed)?;
+        let listener = namespace.run(move || bind::tcp(listen)).await.flatten().map_err(failed)?;
         let listener = TcpListener::from_std(listener).map_err(failed)?;
         let port = listener.local_addr().map_err(failed)?.port();
         let table = Arc::new(Table::default());

@@ -25,6 +25,7 @@ use super::members::Files;
 use super::ranks::{RankReportsService, Ranks};
 use super::service::{FIRST_MESSAGE, StarterService};
 use super::single_copy;
+use crate::bind;
 use crate::tls::{Identity, TlsError};
 
 /// Either side that is silent for the sum of both has gone. Generous: ranks that spin starve what else runs on a
@@ -165,8 +166,8 @@ async fn members_server(
     draining: oneshot::Receiver<()>,
 ) -> Result<impl Future<Output = ServerEnd<ServeError>> + Send + use<>, ServeError> {
     let tls = identity.server_config().timeout(FIRST_MESSAGE);
-    let listener =
-        TcpListener::bind(listen).await.map_err(|source| ServeError::Listen { address: listen, source })?;
+    let listener = bind::tcp(listen).and_then(TcpListener::from_std);
+    let listener = listener.map_err(|source| ServeError::Listen { address: listen, source })?;
     let router = Server::builder()
         .tls_config(tls)
         .map_err(ServeError::Server)?

@@ -131,7 +131,7 @@ impl Blueprint<'_> {
         let mut node = given;
         let starter = format!("{HOME}/bin/gridcast-starter");
         let keys = format!("{HOME}/keys");
-        let command = [&starter, "serve", "--name", &place.name, "--listen", "0.0.0.0:7412", "--keys", &keys];
+        let command = [&starter, "serve", "--name", &place.name, "--listen", "[::]:7412", "--keys", &keys];
         node.command = Some(command.map(str::to_owned).to_vec());
         node.volume_mounts.get_or_insert_default().extend(mounts);
         // For those who work in the node by hand: `kubectl exec -it NODE -- mpirun -np 4 PROGRAM` finds all nodes. What the
