@@ -85,10 +85,11 @@ $(DEMO)/ics: | examples
 	rm -rf $@.partial
 	examples/ring/make-dataset $@
 
-## crds: write the YAML of the API from the Rust types, for kubectl and for the chart
+## crds: write the YAML of the API from the Rust types, for kubectl and for the chart; the operator's role for the chart
 crds:
 	cargo run -q --locked -p gridcast-crds --example generate
 	cp crds/*.yaml charts/gridcast/files/crds/
+	cp operator/role.yaml charts/gridcast/files/operator-role.yaml
 
 ## images: container images of the operator, the agent and MPI nodes, in target/images (no container engine needed)
 images: root deps deps-images build examples

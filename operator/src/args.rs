@@ -50,6 +50,18 @@ pub struct OperatorArgs {
     /// Secrets of the pods' namespaces that it is pulled with.
     #[arg(long, env = "GRIDCAST_IMAGE_PULL_SECRETS", value_name = "NAMES", value_delimiter = ',')]
     pub image_pull_secrets: Vec<String>,
+    /// Name no user for the pods that read what everybody may read: the cluster assigns one, as OpenShift does.
+    #[arg(
+        long,
+        env = "GRIDCAST_ASSIGNED_USERS",
+        value_name = "BOOL",
+        default_value_t = false,
+        action = ArgAction::Set,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true"
+    )]
+    pub assigned_users: bool,
     /// gRPC port of the node agents.
     #[arg(long, env = "GRIDCAST_AGENT_PORT", value_name = "PORT", default_value_t = AGENT_PORT)]
     pub agent_port: u16,
@@ -89,7 +101,8 @@ pub struct LogArgs {
 pub enum Command {
     /// Print the CustomResourceDefinitions as YAML, for `kubectl apply -f -`.
     Crds,
-    /// Delete every VirtualCluster, Broadcast and NetworkMap of all namespaces, and wait until they have gone.
+    /// Delete every VirtualCluster, Broadcast and NetworkMap, and wait until they have gone. Of all namespaces, or of the one
+    /// that --namespace names.
     Uninstall {
         /// How long to wait.
         #[arg(
@@ -112,30 +125,41 @@ pub enum LogFormat {
 }
 
 impl OperatorArgs {
+    /// The only namespace that is watched, if there is one.
+    pub fn watch_namespace(&self) -> Option<String> {
+        given(self.namespace.as_ref())
+    }
+
     /// What reconciliations need to know of it.
     pub fn settings(&self) -> Settings {
         let Self {
-            namespace,
+            namespace: _,
             own_namespace,
             pod_name: _,
             agent_image,
             image_pull_policy,
             image_pull_secrets,
+            assigned_users,
             agent_port,
             certificates_port: _,
             http_port: _,
             leader_elect: _,
         } = self;
-        let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
         Settings {
             namespace: own_namespace.clone(),
-            watch_namespace: given(namespace),
+            watch_namespace: self.watch_namespace(),
             agent_image: agent_image.clone(),
-            image_pull_policy: given(image_pull_policy),
+            image_pull_policy: given(image_pull_policy.as_ref()),
             image_pull_secrets: image_pull_secrets.iter().filter(|name| !name.is_empty()).cloned().collect(),
+            assigned_users: *assigned_users,
             agent_port: *agent_port,
             // Each pod has its own network namespace, so that there is nothing to choose.
             starter_port: STARTER_PORT,
         }
     }
+}
+
+/// A variable of the environment that is empty is one that is not set.
+fn given(text: Option<&String>) -> Option<String> {
+    text.filter(|text| !text.is_empty()).cloned()
 }

@@ -46,6 +46,8 @@ pub struct AgentImage {
     pub pull_policy: Option<String>,
     /// Names of Secrets in the object's namespace.
     pub pull_secrets: Vec<String>,
+    /// The cluster assigns users to pods that name none, and refuses those that name one outside its range.
+    pub assigned_users: bool,
 }
 
 impl From<&Settings> for AgentImage {
@@ -54,6 +56,7 @@ impl From<&Settings> for AgentImage {
             image: settings.agent_image.clone(),
             pull_policy: settings.image_pull_policy.clone(),
             pull_secrets: settings.image_pull_secrets.clone(),
+            assigned_users: settings.assigned_users,
         }
     }
 }
@@ -172,7 +175,7 @@ impl AuxiliaryPod {
             enable_service_links: Some(false),
             termination_grace_period_seconds: Some(GRACE_SECONDS),
             image_pull_secrets: some(secrets.collect()),
-            security_context: self.security_context.clone().or_else(|| self.default_user()),
+            security_context: self.security_context.clone().or_else(|| self.default_user(image)),
             node_selector: self.node_selector.clone(),
             tolerations: some(self.tolerations.clone()),
             init_containers: self.fetch(image).map(|fetch| vec![fetch]),
@@ -183,11 +186,12 @@ impl AuxiliaryPod {
     }
 
     /// What everybody may read needs no particular user; a claim's files have owners, whom only the user can name.
-    fn default_user(&self) -> Option<PodSecurityContext> {
+    fn default_user(&self, image: &AgentImage) -> Option<PodSecurityContext> {
+        let user = (!image.assigned_users).then_some(NOBODY);
         let nobody = PodSecurityContext {
             run_as_non_root: Some(true),
-            run_as_user: Some(NOBODY),
-            run_as_group: Some(NOBODY),
+            run_as_user: user,
+            run_as_group: user,
             ..PodSecurityContext::default()
         };
         (!matches!(self.mount, Mount::Claim { .. })).then_some(nobody)
@@ -344,8 +348,8 @@ pub(crate) fn some<T>(list: Vec<T>) -> Option<Vec<T>> {
 mod tests {
     use super::*;
 
-    fn pod(mount: Mount) -> Pod {
-        let pod = AuxiliaryPod {
+    fn auxiliary(mount: Mount) -> AuxiliaryPod {
+        AuxiliaryPod {
             name: "ics-0-source".into(),
             namespace: "lab".into(),
             owner: OwnerReference {
@@ -363,11 +367,15 @@ mod tests {
             security_context: None,
             node_selector: None,
             tolerations: Vec::new(),
-        };
-        pod.pod(&AgentImage {
+        }
+    }
+
+    fn pod(mount: Mount) -> Pod {
+        auxiliary(mount).pod(&AgentImage {
             image: "registry.example/agent:1".into(),
             pull_policy: Some("IfNotPresent".into()),
             pull_secrets: vec!["registry".into()],
+            assigned_users: false,
         })
     }
 
@@ -382,6 +390,17 @@ mod tests {
             url: "https://data.example/ics?token=$(HOME)&a=$b".into(),
             authorization: Some("data-server".into()),
         }));
+    }
+
+    #[test]
+    fn where_the_cluster_assigns_users_none_is_named() {
+        let image = AgentImage { assigned_users: true, ..AgentImage::default() };
+        let pod = auxiliary(Mount::ConfigMap { name: "namelist".into() }).pod(&image);
+        let context = pod.spec.unwrap().security_context.unwrap();
+        assert_eq!(
+            (context.run_as_user, context.run_as_group, context.run_as_non_root),
+            (None, None, Some(true))
+        );
     }
 
     #[test]

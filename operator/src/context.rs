@@ -23,6 +23,8 @@ pub struct Settings {
     pub image_pull_policy: Option<String>,
     /// Names of the Secrets that pods in users' namespaces pull it with.
     pub image_pull_secrets: Vec<String>,
+    /// The cluster assigns users to pods that name none.
+    pub assigned_users: bool,
     /// gRPC port of the agents.
     pub agent_port: u16,
     /// gRPC port of the starters in the clusters' pods.

@@ -20,3 +20,25 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 {{- end }}
+
+{{/* Whom a pod without privileges runs as. OpenShift assigns users, and refuses those that somebody chose. */}}
+{{- define "gridcast.user" -}}
+runAsNonRoot: true
+{{- if not .Values.openshift.enabled }}
+runAsUser: 65532
+runAsGroup: 65532
+{{- end }}
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{/* SELinux of the agent's containers: where it is enforced, they look into other containers and write to the node. */}}
+{{- define "gridcast.seLinux" -}}
+{{- $options := .Values.agent.seLinuxOptions }}
+{{- if and (not $options) .Values.openshift.enabled }}
+{{- $options = dict "type" "spc_t" }}
+{{- end }}
+{{- with $options }}
+seLinuxOptions:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}

@@ -62,11 +62,7 @@ async fn try_make(
         apply::create_if_absent(context, &policy)
     );
     written.map_err(refused)?;
-    let image = AgentImage {
-        image: context.settings.agent_image.clone(),
-        pull_policy: context.settings.image_pull_policy.clone(),
-        pull_secrets: context.settings.image_pull_secrets.clone(),
-    };
+    let image = AgentImage::from(&context.settings);
     match apply::create_pod(context, &wanted.pod(&image)).await.map_err(refused)? {
         Creation::Created(_) => Ok(()),
         Creation::Exists => adopt(context, broadcast, &wanted.name).await,

@@ -181,11 +181,7 @@ fn begin(context: &Arc<Context>, cluster: &Arc<VirtualCluster>, step: Step) {
 
 /// Our image, as pods in users' namespaces get it.
 pub(super) fn image(context: &Context) -> AgentImage {
-    AgentImage {
-        image: context.settings.agent_image.clone(),
-        pull_policy: context.settings.image_pull_policy.clone(),
-        pull_secrets: context.settings.image_pull_secrets.clone(),
-    }
+    AgentImage::from(&context.settings)
 }
 
 fn blueprint<'a>(context: &'a Context, cluster: &'a VirtualCluster, image: &'a AgentImage) -> Blueprint<'a> {

@@ -33,6 +33,7 @@ fn start(fake: &FakeApi) {
         image_pull_policy: None,
         image_pull_secrets: Vec::new(),
         // Nobody listens here.
+        assigned_users: false,
         agent_port: 1,
         starter_port: 2,
     };

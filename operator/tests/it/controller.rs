@@ -48,6 +48,7 @@ fn settings(watch_namespace: Option<&str>) -> Settings {
         agent_image: "agent".into(),
         image_pull_policy: None,
         image_pull_secrets: Vec::new(),
+        assigned_users: false,
         agent_port: 7411,
         starter_port: 7412,
     }

@@ -30,6 +30,7 @@ fn image() -> AgentImage {
         image: "registry.example/agent:1".into(),
         pull_policy: None,
         pull_secrets: vec!["registry".into()],
+        assigned_users: false,
     }
 }
 
