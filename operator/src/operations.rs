@@ -11,7 +11,7 @@ use std::{
     panic::AssertUnwindSafe,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -25,6 +25,10 @@ pub use gridcast_control::StepFailure;
 
 /// Reports of one operation trigger its owner at most this often: more could not be shown anyway.
 const REPORTS_EVERY: Duration = Duration::from_millis(200);
+/// An operation that is ended does so when it next waits for something: at once, nearly always.
+const ENDS_WITHIN: Duration = Duration::from_secs(1);
+/// From one look whether all have ended to the next.
+const LOOKS: Duration = Duration::from_millis(5);
 
 /// How far an operation is.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,6 +52,8 @@ struct Shared {
     entries: Mutex<HashMap<String, HashMap<String, Entry>>>,
     queues: Queues,
     running: AtomicUsize,
+    /// No operation is begun any more.
+    closed: AtomicBool,
 }
 
 struct Entry {
@@ -69,7 +75,7 @@ impl Operations {
     }
 
     /// Begins `work` for `owner` under `name`, unless it was begun before, however that ended. `first` is its state until
-    /// it reports. Says whether it was begun now. Call it within a runtime.
+    /// it reports. Says whether it was begun now; none is after [`Self::close`]. Call it within a runtime.
     pub fn begin<T, F>(
         &self,
         owner: &Owner,
@@ -82,6 +88,9 @@ impl Operations {
         T: Clone + Send + Sync + 'static,
     {
         let mut entries = self.entries();
+        if self.shared.closed.load(Ordering::Relaxed) {
+            return false;
+        }
         let of_owner = entries.entry(owner.uid.clone()).or_default();
         if of_owner.contains_key(name) {
             return false;
@@ -133,6 +142,23 @@ impl Operations {
         let removed = self.entries().remove(&owner.uid);
         for entry in removed.into_iter().flatten().map(|(_, entry)| entry) {
             entry.task.abort();
+        }
+    }
+
+    /// Ends all operations for good, since somebody else may begin them now: launches go on in their starters, everything
+    /// else ends with its calls. Returns when they have ended, after a second at the latest.
+    pub async fn close(&self) {
+        let removed: Vec<Entry> = {
+            let mut entries = self.entries();
+            self.shared.closed.store(true, Ordering::Relaxed);
+            entries.drain().flat_map(|(_, of_owner)| of_owner.into_values()).collect()
+        };
+        for entry in removed {
+            entry.task.abort();
+        }
+        let begun = Instant::now();
+        while self.running() > 0 && begun.elapsed() < ENDS_WITHIN {
+            tokio::time::sleep(LOOKS).await;
         }
     }
 
@@ -318,5 +344,10 @@ mod tests {
             panic!("it failed")
         };
         assert_eq!(failure.reason, "Panicked");
+
+        operations.close().await;
+        assert_eq!((operations.running(), operations.names(&other).len()), (0, 0));
+        assert_eq!(ended().await, 3);
+        assert!(!operations.begin(&other, "late", (), |_| async { Ok(()) }), "somebody else may lead");
     }
 }

@@ -40,8 +40,8 @@ pub fn command(args: &Args) -> anyhow::Result<()> {
         Some(Command::Crds) => print_definitions(),
         Some(Command::Uninstall { timeout_seconds }) => {
             start_log(log)?;
-            runtime()?
-                .block_on(async { uninstall(connect().await?, Duration::from_secs(*timeout_seconds)).await })
+            let (namespace, timeout) = (operator.watch_namespace(), Duration::from_secs(*timeout_seconds));
+            runtime()?.block_on(async { uninstall(connect().await?, namespace.as_deref(), timeout).await })
         }
         None => {
             start_log(log)?;
@@ -92,13 +92,18 @@ async fn operate(args: &OperatorArgs) -> anyhow::Result<()> {
         result = http::serve(http, context.clone()) => result.context("cannot serve health and metrics"),
         result = issue(certificates, &context) => result.context("cannot serve certificates"),
         () = watch(context.clone()) => anyhow::bail!("the watches ended"),
-        result = lead(context.clone(), candidate, &mut stop) => result,
+        result = lead(context.clone(), candidate, stop.asked()) => result,
     }
 }
 
-/// Reconciles while this replica leads, until `stop`, which lets go of the lease.
-async fn lead(context: Arc<Context>, candidate: Option<Candidate>, stop: &mut Stop) -> anyhow::Result<()> {
-    let mut candidate = candidate;
+/// Reconciles while this replica leads, until `stop`, which lets go of the lease. Fails if the lease is lost. What was under
+/// way has ended when this returns, and before the lease is let go of: another replica may lead in a moment.
+pub async fn lead(
+    context: Arc<Context>,
+    mut candidate: Option<Candidate>,
+    stop: impl Future<Output = ()>,
+) -> anyhow::Result<()> {
+    tokio::pin!(stop);
     let begin = async {
         synced(&context).await;
         if let Some(candidate) = &mut candidate {
@@ -107,7 +112,7 @@ async fn lead(context: Arc<Context>, candidate: Option<Candidate>, stop: &mut St
     };
     tokio::select! {
         () = begin => {}
-        () = stop.asked() => return Ok(()),
+        () = &mut stop => return Ok(()),
     }
     context.metrics.set_leader(true);
     let keep = async {
@@ -116,13 +121,16 @@ async fn lead(context: Arc<Context>, candidate: Option<Candidate>, stop: &mut St
             None => std::future::pending().await,
         }
     };
-    // Whatever ends first, what is under way ends with it: another replica may lead in a moment.
-    tokio::select! {
-        lost = keep => return Err(lost.into()),
-        () = reconcile(context.clone()) => {}
-        () = stop.asked() => {}
-    }
+    let lost = tokio::select! {
+        lost = keep => Some(lost),
+        () = reconcile(context.clone()) => None,
+        () = &mut stop => None,
+    };
     context.metrics.set_leader(false);
+    context.operations.close().await;
+    if let Some(lost) = lost {
+        return Err(lost.into());
+    }
     if let Some(candidate) = candidate {
         candidate.release().await;
     }

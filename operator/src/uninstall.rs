@@ -21,15 +21,16 @@ const PAGE: u32 = 500;
 /// Objects that a failure names.
 const NAMED: usize = 20;
 
-/// Deletes all objects of the three kinds and waits until they have gone.
-pub async fn uninstall(client: Client, timeout: Duration) -> anyhow::Result<()> {
+/// Deletes all objects of the three kinds and waits until they have gone. Those of `namespace` only, if one is given: what
+/// the operator does not watch is another's, and nobody would serve its finalizers.
+pub async fn uninstall(client: Client, namespace: Option<&str>, timeout: Duration) -> anyhow::Result<()> {
     let ends = Instant::now() + timeout;
     let mut told = usize::MAX;
     loop {
         // Clusters first: what they own is deleted with them.
-        let mut left = delete_all::<VirtualCluster>(&client).await?;
-        left.extend(delete_all::<Broadcast>(&client).await?);
-        left.extend(delete_all::<NetworkMap>(&client).await?);
+        let mut left = delete_all::<VirtualCluster>(&client, namespace).await?;
+        left.extend(delete_all::<Broadcast>(&client, namespace).await?);
+        left.extend(delete_all::<NetworkMap>(&client, namespace).await?);
         if left.is_empty() {
             tracing::info!("nothing is left");
             return Ok(());
@@ -54,11 +55,14 @@ pub async fn uninstall(client: Client, timeout: Duration) -> anyhow::Result<()> 
 }
 
 /// Deletes the objects of one kind that are not yet asked to go, and names all that are there.
-async fn delete_all<K>(client: &Client) -> anyhow::Result<Vec<String>>
+async fn delete_all<K>(client: &Client, namespace: Option<&str>) -> anyhow::Result<Vec<String>>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug,
 {
-    let all: Api<PartialObjectMeta<K>> = Api::all(client.clone());
+    let all: Api<PartialObjectMeta<K>> = match namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    };
     let mut page = ListParams::default().limit(PAGE);
     let mut left = Vec::new();
     loop {

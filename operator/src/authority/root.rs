@@ -3,6 +3,10 @@
 //! Of 32 random bytes in a Secret of the operator's own namespace, filled in by whichever replica comes first. The
 //! certificate of the agents' authority is published beside it, in a ConfigMap that every agent mounts. The chart makes
 //! both, empty, so that the operator may create neither and they go with the release.
+//!
+//! A root that is lost takes all trust with it: of the agents until they have new certificates, of running members for good.
+//! So the Secret is made immutable when it is filled, which refuses to replace it by the chart's empty one; and where a
+//! certificate was published without a root to match, nothing is made anew before somebody has said so.
 
 use aws_lc_rs::{hkdf, rand};
 use k8s_openapi::{
@@ -58,22 +62,36 @@ impl Root {
     }
 }
 
-/// Reads the root of `namespace`, or fills it in where the chart left it empty, and publishes the agents' authority.
+/// Reads the root of `namespace`, or fills it in where the chart left it empty, and publishes the agents' authority. Fails
+/// with [`AuthorityError::RootLost`] where there was a root before.
 pub async fn load_or_create(client: Client, namespace: &str) -> Result<Authority, AuthorityError> {
-    let authority = Authority::new(root(&Api::namespaced(client.clone(), namespace), namespace).await?)?;
-    publish(&Api::namespaced(client, namespace), namespace, authority.agents_ca_pem()).await?;
+    let (secrets, maps) =
+        (Api::namespaced(client.clone(), namespace), Api::namespaced(client.clone(), namespace));
+    let authority = Authority::new(root(&secrets, &maps, namespace).await?)?;
+    publish(&maps, namespace, authority.agents_ca_pem()).await?;
     Ok(authority)
 }
 
-async fn root(secrets: &Api<Secret>, namespace: &str) -> Result<Root, AuthorityError> {
+async fn root(secrets: &Api<Secret>, maps: &Api<ConfigMap>, namespace: &str) -> Result<Root, AuthorityError> {
     let failed = |what| move |source| failed(what, "Secret", namespace, ROOT_SECRET, source);
     loop {
+        // Before the root: it is written first, so that what is seen here had one.
+        let published = is_published(maps, namespace).await?;
         let mut secret = secrets.get(ROOT_SECRET).await.map_err(failed("read"))?;
         if let Some(value) = secret.data.as_ref().and_then(|data| data.get(ROOT_KEY)) {
-            return read(&value.0, namespace);
+            let root = read(&value.0, namespace)?;
+            if secret.immutable != Some(true) {
+                secret.immutable = Some(true);
+                protect(secrets, &secret).await;
+            }
+            return Ok(root);
+        }
+        if published {
+            return Err(AuthorityError::RootLost { namespace: namespace.to_owned() });
         }
         let root = Root::random()?;
         secret.data.get_or_insert_default().insert(ROOT_KEY.to_owned(), ByteString(root.0.to_vec()));
+        secret.immutable = Some(true);
         match secrets.replace(ROOT_SECRET, &parameters(), &secret).await {
             Ok(_) => {
                 tracing::info!(secret = ROOT_SECRET, "made the root of all keys");
@@ -84,6 +102,23 @@ async fn root(secrets: &Api<Secret>, namespace: &str) -> Result<Root, AuthorityE
             Err(error) => return Err(failed("write")(error)),
         }
     }
+}
+
+/// Makes a root of an operator before this one immutable. The next start tries again where that fails.
+async fn protect(secrets: &Api<Secret>, secret: &Secret) {
+    if let Err(error) = secrets.replace(ROOT_SECRET, &parameters(), secret).await {
+        let error = gridcast_core::failure::chain(&error);
+        tracing::warn!(secret = ROOT_SECRET, error, "the root could not be made immutable");
+    }
+}
+
+/// Whether there has been a root before.
+async fn is_published(maps: &Api<ConfigMap>, namespace: &str) -> Result<bool, AuthorityError> {
+    let map = maps
+        .get(CA_CONFIG_MAP)
+        .await
+        .map_err(|source| failed("read", "ConfigMap", namespace, CA_CONFIG_MAP, source))?;
+    Ok(map.data.as_ref().and_then(|data| data.get(CA_KEY)).is_some_and(|pem| !pem.is_empty()))
 }
 
 fn read(bytes: &[u8], namespace: &str) -> Result<Root, AuthorityError> {

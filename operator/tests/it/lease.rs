@@ -2,13 +2,13 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
-use gridcast_operator::lease::Candidate;
+use gridcast_operator::{lease::Candidate, operations::Owner, run, watch::watch};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use serde_json::json;
@@ -82,6 +82,56 @@ async fn a_leader_that_is_cut_off_gives_up_before_another_leads() {
     assert!(lost.contains("could not renew it"), "{lost}");
     assert!(ended < led, "a ended {:?}, b led {:?} after the cut", ended - at, led - at);
     assert!(led - at < Duration::from_secs(20), "{:?}", led - at);
+}
+
+/// Tells who held the lease when it was dropped.
+struct Ended(FakeApi, Arc<Mutex<Vec<String>>>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let lease = self.0.objects("coordination.k8s.io/v1/leases").pop().unwrap();
+        let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or("nobody").to_owned();
+        self.1.lock().unwrap().push(holder);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_under_way_ends_before_another_may_lead() {
+    for cut_off in [false, true] {
+        let fake = FakeApi::default();
+        let lease = json!({"metadata": {"name": "gridcast-operator", "namespace": "gridcast-system"}});
+        fake.put_value("coordination.k8s.io/v1/leases", lease);
+        let context = crate::controller::context(&fake, None);
+        tokio::spawn(watch(context.clone()));
+        let cut = Arc::new(AtomicBool::new(false));
+        let client = fake.client_behind(cut.clone());
+        let candidate = Candidate::new(client, "gridcast-system", "a".into(), virtual_now);
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let stopped = async { drop(stopped.await) };
+        let leading = tokio::spawn(run::lead(context.clone(), Some(candidate), stopped));
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let (kind, uid) = ("Broadcast".into(), "1".to_owned());
+        let owner = Owner { kind, uid, namespace: "default".into(), name: "ics".into() };
+        let ended = Arc::new(Mutex::new(Vec::new()));
+        let guard = Ended(fake.clone(), ended.clone());
+        let begun = context.operations.begin(&owner, "stage", (), |_| async move {
+            let _guard = guard;
+            std::future::pending().await
+        });
+        assert!(begun);
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert!(!leading.is_finished() && ended.lock().unwrap().is_empty());
+
+        if cut_off {
+            cut.store(true, Ordering::Relaxed);
+        } else {
+            stop.send(()).unwrap();
+        }
+        let led = leading.await.unwrap();
+        assert_eq!(led.is_err(), cut_off, "{led:?}");
+        assert_eq!(*ended.lock().unwrap(), ["a"], "it ended while nobody else could lead");
+        assert!(!context.operations.begin(&owner, "stage", (), |_| async { Ok(()) }));
+    }
 }
 
 #[tokio::test(start_paused = true)]
