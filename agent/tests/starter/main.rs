@@ -8,6 +8,7 @@ mod fetch;
 mod gate;
 mod init;
 mod install;
+mod ipv6;
 mod launch;
 mod mpirun;
 mod ranks;

@@ -14,7 +14,11 @@ use crate::support::{Call, Cluster, PROGRAM, alive, eventually, outcome, text, z
 /// Nodes with a hostname and temporary files of their own: Open MPI's daemons keep their sessions under both, and
 /// trip over each other otherwise.
 fn cluster(size: u8) -> Cluster {
-    let mut cluster = Cluster::empty(size);
+    start(size, Cluster::empty(size))
+}
+
+/// Starts the nodes of an empty cluster.
+pub(crate) fn start(size: u8, mut cluster: Cluster) -> Cluster {
     let scratch = cluster.path("tmp");
     std::fs::create_dir(&scratch).unwrap();
     for index in 1..=size {
@@ -26,7 +30,7 @@ fn cluster(size: u8) -> Cluster {
     cluster
 }
 
-fn mpirun(cluster: &Cluster, hosts: u8, launch: &str) -> Command {
+pub(crate) fn mpirun(cluster: &Cluster, hosts: u8, launch: &str) -> Command {
     let mut command = Command::new("mpirun.openmpi");
     command.args(options(cluster, hosts)).env("GRIDCAST_LAUNCH", launch).envs(environment(cluster));
     cluster.settings(&mut command, 1);
@@ -47,12 +51,12 @@ fn options(cluster: &Cluster, hosts: u8) -> Vec<String> {
     let (machinefile, processes) = (machinefile.to_str().unwrap(), hosts.to_string());
     let agent = format!("{PROGRAM} exec");
     let mut options = vec!["--hostfile", machinefile, "-np", &processes, "--mca", "plm_rsh_agent", &agent];
-    // All on loopback, no network to choose; the machine's own cores do not matter.
-    options.extend(["--mca", "oob_tcp_if_include", "lo", "--bind-to", "none"]);
+    // The machine's own cores do not matter.
+    options.extend(["--bind-to", "none", "--mca", "oob_tcp_if_include", cluster.interface()]);
     options.into_iter().map(str::to_owned).collect()
 }
 
-async fn placement(cluster: &Cluster, hosts: u8, launch: &str) -> BTreeMap<u32, u8> {
+pub(crate) async fn placement(cluster: &Cluster, hosts: u8, launch: &str) -> BTreeMap<u32, u8> {
     let mut placement = BTreeMap::new();
     for host in 1..=hosts {
         for rank in cluster.ranks(host, launch).await {

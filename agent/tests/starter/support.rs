@@ -64,11 +64,13 @@ impl Authority {
     }
 }
 
-/// Nodes h1, h2, … at 127.0.0.1, 127.0.0.2, …, all starters on one port, each with its own keys.
+/// Nodes h1, h2, … at 127.0.0.1, 127.0.0.2, … or the like, all starters on one port, each with its own keys.
 pub(crate) struct Cluster {
     pub(crate) root: TempDir,
     pub(crate) authority: Authority,
     pub(crate) port: u16,
+    /// What a node's address begins with; its number follows.
+    prefix: &'static str,
     nodes: Vec<Node>,
 }
 
@@ -116,16 +118,21 @@ impl Cluster {
 
     /// Keys and names, but nothing runs.
     pub(crate) fn empty(size: u8) -> Self {
+        Self::empty_at(size, "127.0.0.")
+    }
+
+    /// The same at other addresses.
+    pub(crate) fn empty_at(size: u8, prefix: &'static str) -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let root = tempfile::tempdir().unwrap();
         // The test of another user's rank reaches the socket through it.
         std::fs::set_permissions(root.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let cluster = Self { root, authority: Authority::new(), port, nodes: Vec::new() };
+        let cluster = Self { root, authority: Authority::new(), port, prefix, nodes: Vec::new() };
         let mut hosts = String::from("127.0.0.1 localhost\n127.0.0.99 nobody\n");
         for index in 1..=size {
             cluster.authority.keys(&cluster.keys(index), &format!("h{index}"));
-            writeln!(hosts, "127.0.0.{index} h{index} # a node").unwrap();
+            writeln!(hosts, "{prefix}{index} h{index} # a node").unwrap();
         }
         cluster.authority.keys(&cluster.path("controller"), "controller");
         std::fs::write(cluster.hosts(), hosts).unwrap();
@@ -159,7 +166,12 @@ impl Cluster {
     }
 
     pub(crate) fn address(&self, index: u8) -> SocketAddr {
-        SocketAddr::from(([127, 0, 0, index], self.port))
+        SocketAddr::new(format!("{}{index}", self.prefix).parse().unwrap(), self.port)
+    }
+
+    /// Whose the nodes' addresses are: loopback's, or of a namespace that the test has made.
+    pub(crate) fn interface(&self) -> &'static str {
+        if self.prefix.starts_with("127.") { "lo" } else { "eth0" }
     }
 
     /// `gridcast-starter serve` for a node, behind a prefix such as `unshare -pf`.

@@ -16,9 +16,22 @@ struct Process(Child);
 
 impl Process {
     fn start() -> Self {
+        Self::unshare(&["--net"])
+    }
+
+    /// Of a pod with `hostUsers: false`: the namespace belongs to users of its own, whose root is nobody on the node.
+    fn start_with_own_users() -> Self {
+        let process = Self::unshare(&["--user", "--net"]);
+        for map in ["uid_map", "gid_map"] {
+            fs::write(format!("/proc/{}/{map}", process.0.id()), "0 165536 65536").unwrap();
+        }
+        process
+    }
+
+    fn unshare(namespaces: &[&str]) -> Self {
         assert!(nix::unistd::geteuid().is_root(), "network namespaces are made by root");
-        let process =
-            Self(Command::new("unshare").args(["--net", "cat"]).stdin(Stdio::piped()).spawn().unwrap());
+        let command = Command::new("unshare").args(namespaces).arg("cat").stdin(Stdio::piped()).spawn();
+        let process = Self(command.unwrap());
         let own = fs::read_link("/proc/self/ns/net").unwrap();
         for _ in 0..1_000 {
             let namespace = fs::read_link(format!("/proc/{}/ns/net", process.0.id()));
@@ -81,9 +94,25 @@ impl Node {
     }
 
     async fn pods(&self) -> Pods {
-        let probes = "0.0.0.0:7413".parse().unwrap();
+        let probes = crate::bind::everywhere(7413);
         Pods::open(self.proc(), self.journals(), probes, Turns::default()).await.unwrap()
     }
+}
+
+#[tokio::test]
+async fn a_pod_with_users_of_its_own_is_measured_and_tuned_as_any_other() {
+    let (pod, node) = (Process::start_with_own_users(), Node::new());
+    node.add(pod.0.id(), UID);
+    let pods = node.pods().await;
+    let space = pods.get(UID).await.unwrap();
+    space.listen().await.unwrap();
+    let before = pod.setting(IDLE);
+    let settings = vec![(IDLE.to_owned(), "0".to_owned())];
+    let applied = space.apply("run".to_owned(), settings, false).await.unwrap();
+    assert!(applied[0].error.is_none(), "{applied:?}");
+    assert_eq!(pod.setting(IDLE), "0");
+    space.restore("run".to_owned()).await.unwrap();
+    assert_eq!(pod.setting(IDLE), before);
 }
 
 #[tokio::test]
