@@ -152,13 +152,20 @@ impl Identity {
         Ok(Self(Arc::new(Shared { origin, domain, keys: RwLock::new(Arc::new(keys)) })))
     }
 
-    /// Keys that were issued rather than read, PEM each; `origin` says by whom, for messages. Fails where they do not
-    /// belong together.
-    pub fn issued(origin: &str, authority: &str, certificate: &str, key: &str) -> Result<Self, TlsError> {
+    /// Keys that were issued rather than read, PEM each; `origin` says by whom, for messages, and a peer called `NAME` has
+    /// to show a certificate for `NAME.DOMAIN`. Fails where they do not belong together.
+    pub fn issued(
+        origin: &str,
+        domain: &str,
+        authority: &str,
+        certificate: &str,
+        key: &str,
+    ) -> Result<Self, TlsError> {
         let keys = Keys::new(authority.into(), certificate.into(), key.into());
         keys.acceptor(origin)?;
-        let shared = Shared { origin: origin.to_owned(), domain: None, keys: RwLock::new(Arc::new(keys)) };
-        Ok(Self(Arc::new(shared)))
+        let keys = RwLock::new(Arc::new(keys));
+        let (origin, domain) = (origin.to_owned(), Some(domain.to_owned()));
+        Ok(Self(Arc::new(Shared { origin, domain, keys })))
     }
 
     /// From now on uses the keys of `fresh`.

@@ -38,6 +38,11 @@
 //! How a broadcast moves through `Relay` is described in the agent's `broadcast` module, how commands and ranks are
 //! started in its `starter` module.
 
+/// On Kubernetes the agent of node `NAME` shows a certificate for `NAME.NODES_DOMAIN`, and a source pod one for the UID of
+/// its Broadcast below it: nodes may be called like an address, `10.0.0.1` say, which no certificate can have as a DNS
+/// name. No DNS server knows these names.
+pub const NODES_DOMAIN: &str = "nodes.gridcast.io";
+
 /// Version 1 of the contracts.
 #[allow(missing_docs, clippy::pedantic, unreachable_pub, unused_qualifications)]
 pub mod v1 {

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gridcast_core::failure::chain;
+use gridcast_proto::NODES_DOMAIN;
 use gridcast_proto::v1::IssueRequest;
 use gridcast_proto::v1::certificates_client::CertificatesClient;
 use hickory_resolver::{ResolverBuilder, TokioResolver};
@@ -165,7 +166,8 @@ impl Enrolment {
         let authority = read(&self.authority).await?;
         let token = read(&self.token).await?;
         let key = KeyPair::generate()?;
-        let request = CertificateParams::new([self.name.clone()])?.serialize_request(&key)?.pem()?;
+        // The name is the token's.
+        let request = CertificateParams::default().serialize_request(&key)?.pem()?;
         let channel = self.connect(&authority).await?;
         let asked = Instant::now();
         let ask = IssueRequest { token: String::from_utf8_lossy(&token).trim().to_owned(), csr_pem: request };
@@ -173,12 +175,13 @@ impl Enrolment {
         let reply = reply.map_err(|status| EnrolError::Refused(status.message().to_owned()))?.into_inner();
         let identity = Identity::issued(
             "the operator",
+            NODES_DOMAIN,
             &reply.authority_pem,
             &reply.certificate_pem,
             &key.serialize_pem(),
         )?;
-        let subject = identity.subject();
-        if !subject.is_some_and(|subject| subject.role == Some(Role::Agent) && subject.covers(&self.name)) {
+        let (subject, name) = (identity.subject(), identity.certified_name(&self.name));
+        if !subject.is_some_and(|subject| subject.role == Some(Role::Agent) && subject.covers(&name)) {
             return Err(EnrolError::NotOurs(self.name.clone()));
         }
         let life = Duration::from_secs(u64::try_from(reply.valid_seconds).unwrap_or(0)).max(SHORTEST_LIFE);

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use gridcast_agent::tls::Identity;
+use gridcast_proto::NODES_DOMAIN;
 use gridcast_proto::v1::certificates_server::{Certificates, CertificatesServer};
 use gridcast_proto::v1::mounts_client::MountsClient;
 use gridcast_proto::v1::{IssueReply, IssueRequest, Peer};
@@ -44,13 +45,18 @@ impl Certificates for Operator {
     async fn issue(&self, request: Request<IssueRequest>) -> Result<Response<IssueReply>, Status> {
         let IssueRequest { token, csr_pem } = request.into_inner();
         let mut asked = CertificateSigningRequestParams::from_pem(&csr_pem).unwrap();
-        asked.params = params(&token, "gridcast:agent");
+        asked.params = params(&certified(&token), "gridcast:agent");
         Ok(Response::new(IssueReply {
             certificate_pem: asked.signed_by(&*self.0).unwrap().pem(),
             authority_pem: self.0.pem(),
             valid_seconds: 86_400,
         }))
     }
+}
+
+/// What the operator writes into the certificates of nodes and source pods.
+fn certified(name: &str) -> String {
+    format!("{name}.{NODES_DOMAIN}")
 }
 
 fn params(name: &str, organization: &str) -> CertificateParams {
@@ -209,11 +215,12 @@ impl Fleet {
     fn keys(&self, name: &str, organization: &str) -> PathBuf {
         let directory = self.path(&format!("keys-{name}-{organization}"));
         let key = KeyPair::generate().unwrap();
-        let certificate = params(name, organization).signed_by(&key, &*self.authority).unwrap();
+        let certificate = params(&certified(name), organization).signed_by(&key, &*self.authority).unwrap();
         fs::create_dir_all(&directory).unwrap();
         fs::write(directory.join("ca.pem"), self.authority.pem()).unwrap();
         fs::write(directory.join("cert.pem"), certificate.pem()).unwrap();
         fs::write(directory.join("key.pem"), key.serialize_pem()).unwrap();
+        fs::write(directory.join("domain"), NODES_DOMAIN).unwrap();
         directory
     }
 

@@ -98,6 +98,7 @@ fn acquire(volume: &str, timeout_millis: u32) -> AcquireRequest {
         volume_id: volume.into(),
         pod_uid: PODS[1].into(),
         timeout_millis,
+        target: "/var/lib/kubelet/pods/1/volumes/kubernetes.io~csi/v/mount".into(),
     }
 }
 

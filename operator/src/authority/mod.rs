@@ -13,6 +13,7 @@ pub mod service;
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
 use gridcast_control::StepFailure;
+use gridcast_proto::NODES_DOMAIN;
 use rustls::pki_types::ServerName;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity, ServerTlsConfig};
 
@@ -53,8 +54,8 @@ pub enum AuthorityError {
     },
     /// The root is not what it should be.
     #[error(
-        "key {key:?} of Secret {namespace}/{name} has {bytes} bytes instead of 32; delete the Secret and start the \
-         operator again, and all keys will be new"
+        "key {key:?} of Secret {namespace}/{name} has {bytes} bytes instead of 32; restore the Secret from a backup, or \
+         delete it and key ca.pem of ConfigMap {namespace}/gridcast-ca and upgrade the release: then all keys are new"
     )]
     Root {
         /// Its namespace.
@@ -66,11 +67,24 @@ pub enum AuthorityError {
         /// What there is.
         bytes: usize,
     },
+    /// There was a root, and it is gone.
+    #[error(
+        "Secret {namespace}/gridcast-root is empty, although ConfigMap {namespace}/gridcast-ca has a certificate made with \
+         what it held: something has replaced it. Restore the Secret from a backup; or, if all agents and running clusters \
+         may lose their keys, begin anew: `kubectl -n {namespace} patch configmap gridcast-ca --type=json \
+         -p '[{{\"op\":\"remove\",\"path\":\"/data/ca.pem\"}}]'`"
+    )]
+    RootLost {
+        /// The operator's namespace.
+        namespace: String,
+    },
     /// The system has no randomness.
     #[error("the system gives no random bytes")]
     Random,
     /// A name that no peer could verify.
-    #[error("{0:?} is no DNS name that certificates can have: its last part must not be a number")]
+    #[error(
+        "{0:?} is no name that certificates can have: give the node a DNS name of at most 200 characters"
+    )]
     Name(String),
     /// The library refused to sign.
     #[error("cannot sign a certificate")]
@@ -86,6 +100,7 @@ impl AuthorityError {
         match self {
             Self::Object { .. } => "RootUnavailable",
             Self::Root { .. } => "RootInvalid",
+            Self::RootLost { .. } => "RootLost",
             Self::Name(_) => "NameUnsupported",
             Self::Random | Self::Sign(_) | Self::Use(_) => "KeysUnusable",
         }
@@ -133,17 +148,20 @@ impl Authority {
 
     /// A lazy channel to the agent of a node.
     pub fn agent_channel(&self, node: &str, address: SocketAddr) -> Result<Channel, AuthorityError> {
-        self.channel(node, address)
+        connect_lazily(self.controller_for_agents(node), address)
     }
 
     /// A lazy channel to the source pod of a Broadcast.
     pub fn source_channel(&self, uid: &str, address: SocketAddr) -> Result<Channel, AuthorityError> {
-        self.channel(uid, address)
+        connect_lazily(self.controller_for_agents(uid), address)
     }
 
-    /// The files of a source pod's keys: `ca.pem`, `cert.pem`, `key.pem`. Another key each time.
+    /// The files of a source pod's keys: `ca.pem`, `cert.pem`, `key.pem`, `domain`. Another key each time.
     pub fn source_keys(&self, uid: &str) -> Result<BTreeMap<String, String>, AuthorityError> {
-        Ok(self.agents.leaf(Role::Source, uid, Lifetime::LONG)?.files(self.agents.ca_pem()))
+        let leaf = self.agents.leaf(Role::Source, &certified(uid), Lifetime::LONG)?;
+        let mut files = leaf.files(self.agents.ca_pem());
+        files.insert("domain".to_owned(), NODES_DOMAIN.to_owned());
+        Ok(files)
     }
 
     /// What [`service`] serves with: no client certificate is asked for, the token says who asks.
@@ -154,9 +172,10 @@ impl Authority {
         Ok(ServerTlsConfig::new().identity(identity).timeout(CONNECT_TIMEOUT))
     }
 
-    /// A client's TLS towards an agent: the operator's keys, and nobody but `name` is accepted.
+    /// A client's TLS towards an agent: the operator's keys, and nobody but `name`, a node or the UID of a Broadcast, is
+    /// accepted.
     pub fn controller_for_agents(&self, name: &str) -> ClientTlsConfig {
-        client_tls(&self.controller, self.agents.ca_pem(), name)
+        client_tls(&self.controller, self.agents.ca_pem(), &certified(name))
     }
 
     /// Signs for a node's agent the public key of a request (PKCS #10, PEM); nothing else of the request counts.
@@ -166,15 +185,17 @@ impl Authority {
         request_pem: &str,
         valid: Duration,
     ) -> Result<String, AuthorityError> {
-        if !matches!(ServerName::try_from(node), Ok(ServerName::DnsName(_))) {
+        let name = certified(node);
+        if !matches!(ServerName::try_from(name.as_str()), Ok(ServerName::DnsName(_))) {
             return Err(AuthorityError::Name(node.to_owned()));
         }
-        self.agents.sign_request(Role::Agent, node, request_pem, Lifetime::of(valid))
+        self.agents.sign_request(Role::Agent, &name, request_pem, Lifetime::of(valid))
     }
+}
 
-    fn channel(&self, name: &str, address: SocketAddr) -> Result<Channel, AuthorityError> {
-        connect_lazily(self.controller_for_agents(name), address)
-    }
+/// The name in the certificate of a node's agent or a source pod.
+fn certified(name: &str) -> String {
+    format!("{name}.{NODES_DOMAIN}")
 }
 
 fn client_tls(own: &Leaf, ca_pem: &str, name: &str) -> ClientTlsConfig {

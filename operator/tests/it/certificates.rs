@@ -104,6 +104,23 @@ async fn a_bound_token_gets_a_certificate_for_its_node_that_the_operator_accepts
     };
     assert_eq!(call("n1").await.code(), Code::Unauthenticated, "it answered: {:?}", call("n1").await);
     assert_eq!(call("n2").await.code(), Code::Unavailable, "it has another name");
+    // A node may be called like an address, and only that one has the name.
+    let mut numbered = bound("own:gridcast-agent");
+    numbered["user"]["extra"]["authentication.kubernetes.io/node-name"] = json!(["10.0.0.1"]);
+    fake.accept_token("numbered", numbered);
+    let reply = agent.issue("numbered", agent.request()).await.unwrap();
+    let tls = ServerTlsConfig::new()
+        .identity(Identity::from_pem(&reply.certificate_pem, agent.key.serialize_pem()))
+        .client_ca_root(Certificate::from_pem(&agent.ca_pem));
+    let service = Service::new(fake.client(), authority.clone(), "own", Metrics::new());
+    let like_an_address = serve(tls, service).await;
+    for (name, code) in
+        [("10.0.0.1", Code::Unauthenticated), ("10.0.0.2", Code::Unavailable), ("n1", Code::Unavailable)]
+    {
+        let channel = authority.agent_channel(name, like_an_address).unwrap();
+        let status = CertificatesClient::new(channel).issue(IssueRequest::default()).await.unwrap_err();
+        assert_eq!(status.code(), code, "{name}: {status:?}");
+    }
     assert_eq!(
         call("controller").await.code(),
         Code::Unavailable,
@@ -119,15 +136,16 @@ async fn others_are_refused_by_name() {
     unbound["user"]["extra"] = json!({});
     fake.accept_token("unbound", unbound);
     fake.accept_token("good", bound("own:gridcast-agent"));
-    let mut numbered = bound("own:gridcast-agent");
-    numbered["user"]["extra"]["authentication.kubernetes.io/node-name"] = json!(["rack.10.0.0.5"]);
-    fake.accept_token("numbered", numbered);
+    let mut long = bound("own:gridcast-agent");
+    let name = format!("{}a", "a.".repeat(120));
+    long["user"]["extra"]["authentication.kubernetes.io/node-name"] = json!([name]);
+    fake.accept_token("long", long);
     let (_, agent) = start(&fake).await;
     for (token, csr, code, word) in [
         ("nonsense", agent.request(), Code::Unauthenticated, "TokenRefused"),
         ("foreign", agent.request(), Code::PermissionDenied, "WrongAccount"),
         ("unbound", agent.request(), Code::PermissionDenied, "TokenUnbound"),
-        ("numbered", agent.request(), Code::FailedPrecondition, "NameUnsupported"),
+        ("long", agent.request(), Code::FailedPrecondition, "NameUnsupported"),
         ("good", "no request".into(), Code::InvalidArgument, "RequestInvalid"),
         (&"x".repeat(20_000), agent.request(), Code::InvalidArgument, "TooLarge"),
     ] {
@@ -150,5 +168,47 @@ async fn a_restart_and_a_second_replica_have_the_same_keys_and_write_nothing() {
     assert_eq!(fake.requests(), before);
 
     let error = load_or_create(FakeApi::default().client(), "own").await.unwrap_err();
-    assert!(error.to_string().contains("Secret own/gridcast-root, which the chart makes"), "{error}");
+    assert!(error.to_string().contains("gridcast-ca, which the chart makes"), "{error}");
+}
+
+#[tokio::test]
+async fn a_root_that_was_lost_is_not_made_anew_until_somebody_says_so() {
+    let fake = with_state();
+    let first = load_or_create(fake.client(), "own").await.unwrap();
+    let secret = fake.objects("/v1/secrets").pop().unwrap();
+    assert_eq!(secret["immutable"], true, "nothing replaces it by an empty one");
+    // One deletes it all the same, and the chart makes it again.
+    let empty = |collection: &str, name: &str| {
+        fake.put_value(collection, json!({"metadata": {"name": name, "namespace": "own"}}));
+    };
+    empty("/v1/secrets", "gridcast-root");
+    let writes = fake.requests();
+    let error = load_or_create(fake.client(), "own").await.unwrap_err();
+    assert_eq!(error.reason(), "RootLost");
+    for part in ["Secret own/gridcast-root is empty", "Restore the Secret", "patch configmap gridcast-ca"] {
+        assert!(error.to_string().contains(part), "{error}");
+    }
+    assert_eq!(fake.requests(), writes, "nothing was written");
+
+    fake.put_value("/v1/secrets", secret);
+    let restored = load_or_create(fake.client(), "own").await.unwrap();
+    assert_eq!(restored.agents_ca_pem(), first.agents_ca_pem());
+    empty("/v1/secrets", "gridcast-root");
+    empty("/v1/configmaps", "gridcast-ca");
+    let anew = load_or_create(fake.client(), "own").await.unwrap();
+    assert_ne!(anew.agents_ca_pem(), first.agents_ca_pem());
+}
+
+#[tokio::test]
+async fn the_root_of_an_operator_before_this_one_is_protected_once() {
+    let fake = with_state();
+    load_or_create(fake.client(), "own").await.unwrap();
+    let mut secret = fake.objects("/v1/secrets").pop().unwrap();
+    secret.as_object_mut().unwrap().remove("immutable");
+    fake.put_value("/v1/secrets", secret);
+    load_or_create(fake.client(), "own").await.unwrap();
+    assert_eq!(fake.objects("/v1/secrets").pop().unwrap()["immutable"], true);
+    let writes = fake.requests();
+    load_or_create(fake.client(), "own").await.unwrap();
+    assert_eq!(fake.requests(), writes);
 }

@@ -68,7 +68,7 @@ impl Certificates for Operator {
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
         let node =
             token.strip_prefix("token of ").ok_or_else(|| Status::unauthenticated("TokenRefused: no"))?;
-        let mut params = CertificateParams::new([node.to_owned()]).unwrap();
+        let mut params = CertificateParams::new([format!("{node}.nodes.gridcast.io")]).unwrap();
         params.distinguished_name.push(DnType::OrganizationName, Role::Agent.organization());
         asked.params = params;
         self.seen.lock().unwrap().push(asked.public_key.der_bytes().to_vec());
@@ -90,7 +90,22 @@ async fn the_token_becomes_a_certificate_of_this_node() {
     let left = issued.until - Instant::now();
     assert!(left > Duration::from_secs(86_000) && issued.renew < issued.until, "{left:?}");
     let subject = issued.identity.subject().unwrap();
-    assert!(subject.covers("node-1") && subject.role == Some(Role::Agent));
+    assert!(subject.covers("node-1.nodes.gridcast.io") && subject.role == Some(Role::Agent));
+}
+
+#[tokio::test]
+async fn a_node_may_be_called_like_an_address() {
+    let operator = Operator::new(86_400);
+    let place = tempfile::tempdir().unwrap();
+    let address = operator.serve();
+    for name in ["10.0.0.1", "rack.7"] {
+        let enrolment = operator.enrolment(&place, address, &format!("token of {name}"));
+        let issued = Enrolment { name: name.into(), ..enrolment }.attempt().await.unwrap();
+        let shown = issued.identity.subject().unwrap();
+        assert!(shown.covers(&issued.identity.certified_name(name)), "{shown}");
+        let name = rustls::pki_types::ServerName::try_from(issued.identity.certified_name(name)).unwrap();
+        assert!(matches!(name, rustls::pki_types::ServerName::DnsName(_)), "what peers verify");
+    }
 }
 
 #[tokio::test]
@@ -136,7 +151,7 @@ async fn a_renewed_certificate_serves_new_connections_and_disturbs_no_old_one() 
     let connect = async || {
         let config = client.client().unwrap();
         let stream = tokio::net::TcpStream::connect(address).await.unwrap();
-        let name = rustls::pki_types::ServerName::try_from("node-1").unwrap();
+        let name = rustls::pki_types::ServerName::try_from("node-1.nodes.gridcast.io").unwrap();
         tokio_rustls::TlsConnector::from(config).connect(name, stream).await.unwrap()
     };
     let key = |stream: &tokio_rustls::client::TlsStream<tokio::net::TcpStream>| {
