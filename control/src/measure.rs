@@ -22,6 +22,8 @@ use gridcast_crds::{
 
 pub use require::violations;
 
+use tokio::time::Instant;
+
 use crate::{Remote, StepFailure};
 
 /// Probes at once where hosts are machines of their own: as many as one controller can wait for without effort.
@@ -118,7 +120,8 @@ pub fn machines(machines: &[String]) -> impl Fn(usize, usize) -> BTreeSet<usize>
     move |a, b| [a, b].into_iter().filter_map(|host| numbers.get(host).copied()).collect()
 }
 
-/// Measures the network between the nodes, in their order. `say` is told what is about to be done.
+/// Measures the network between the nodes, in their order. `say` is told what is about to be done. Fails with the first
+/// pair that has no answer in time: what the probes take, and half a minute, and a second for each round.
 pub async fn measure(
     remotes: &[Remote],
     ask: &ProbeAsk,
@@ -151,7 +154,7 @@ pub async fn measure(
         ));
         notes.push(limits.bandwidth.note.clone());
         let rounds = network::limit(apart, limits.bandwidth.pairs);
-        rates(remotes, &probe::Rate::default(), &rounds, &network, &mut bandwidth).await?;
+        rates(remotes, probe::Rate::default(), &rounds, &network, &mut bandwidth).await?;
     }
     for &payload in large {
         latency(remotes, ask, payload, &rounds, &bandwidth, &mut network).await?;
@@ -193,7 +196,7 @@ pub async fn bandwidths(
     let rounds = network::limit(network::disjoint(rounds, shared), limits.bandwidth.pairs);
     let rate = probe::Rate { measured: quick.measured, omit: quick.omit };
     let mut found = Matrix::new(hosts);
-    rates(remotes, &rate, &rounds, &Network::default(), &mut found).await?;
+    rates(remotes, rate, &rounds, &Network::default(), &mut found).await?;
     Ok(found.into_rows())
 }
 
@@ -201,15 +204,17 @@ fn pairs(hosts: usize) -> usize {
     hosts * hosts.saturating_sub(1)
 }
 
-/// Measures bandwidth round by round. Where `network` knows a round trip, probes last as long as it asks.
+/// Measures bandwidth round by round; fails with the first pair that takes much longer than it should. Where `network` knows a round trip, probes last as long as it asks.
 async fn rates(
     remotes: &[Remote],
-    rate: &probe::Rate,
+    rate: probe::Rate,
     rounds: &[Vec<(usize, usize)>],
     network: &Network,
     found: &mut Matrix,
 ) -> Result<(), StepFailure> {
+    let mut slack = probe::Slack::of(rounds.len());
     for round in rounds {
+        let (begun, margin, mut own) = (Instant::now(), slack.margin(), Duration::ZERO);
         let probes = round.iter().map(|&(from, to)| {
             // The least: what slow start needs does not depend on who was busy.
             let pairs = network.rtt_summary.values().next().into_iter().flatten();
@@ -218,7 +223,9 @@ async fn rates(
                 .find(|pair| pair.from == network.hosts[from] && pair.to == network.hosts[to])
                 .filter(|pair| pair.received > 0)
                 .map(|pair| pair.min);
-            let probe = probe::bandwidth(&remotes[from], &remotes[to], rate, rtt);
+            let rate = rate.at(rtt);
+            own = own.max(rate.time());
+            let probe = probe::bandwidth(&remotes[from], &remotes[to], rate, margin);
             async move { probe.await.map(|mbps| (from, to, mbps)) }
         });
         let probes: Vec<_> = probes.collect();
@@ -226,6 +233,7 @@ async fn rates(
         for (from, to, mbps) in results {
             found.set(to, from, mbps);
         }
+        slack.spend(begun.elapsed(), own);
     }
     Ok(())
 }
@@ -242,16 +250,20 @@ async fn latency(
     let hosts = network.hosts.clone();
     let [mut rtt, mut jitter, mut loss] = [(); 3].map(|()| Matrix::new(hosts.clone()));
     let mut summary: BTreeMap<(usize, usize), PairRtt> = BTreeMap::new();
+    let mut slack = probe::Slack::of(rounds.len());
     for round in rounds {
+        let (begun, margin, mut own) = (Instant::now(), slack.margin(), Duration::ZERO);
         let probes = round.iter().map(|&(from, to)| {
             // Requests take the one direction, replies the other.
             let mbps = [bandwidth.get(to, from), bandwidth.get(from, to)]
                 .into_iter()
                 .flatten()
                 .fold(f64::MAX, f64::min);
-            probe::ping(&remotes[from], &remotes[to], ask, payload, mbps)
+            own = own.max(probe::ping_time(ask, payload, mbps));
+            probe::ping(&remotes[from], &remotes[to], ask, payload, mbps, margin)
         });
         let results = futures::future::try_join_all(probes.collect::<Vec<_>>()).await?;
+        slack.spend(begun.elapsed(), own);
         for (&(from, to), (statistics, timestamps)) in round.iter().zip(results) {
             if let Some(average) = statistics.avg_milliseconds() {
                 rtt.set(to, from, average);

@@ -318,6 +318,39 @@ async fn a_host_that_cannot_be_measured_is_named() {
     assert!(failure.message.starts_with("b: "), "{failure}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_hangs_is_named_in_time() {
+    // The kernel takes the connections, and nobody ever answers.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let hangs = |name: &str| {
+        let channel = tonic::transport::Endpoint::from_shared(address.clone()).unwrap().connect_lazy();
+        gridcast_control::Remote::new(name, gridcast_proto::v1::Peer::default(), channel, None)
+    };
+    let (remotes, machines) = ([hangs("a"), hangs("b")], ["a", "b"].map(str::to_owned));
+    let begun = tokio::time::Instant::now();
+    let failure = measuring::measure(&remotes, &machines, &ask(true)).await.unwrap_err();
+    assert_eq!(failure.reason, "AgentLost");
+    assert!(
+        failure.message.starts_with("a: the node no longer answers while describing the node"),
+        "{failure}"
+    );
+    assert!(begun.elapsed() <= Duration::from_secs(31), "{:?}", begun.elapsed());
+
+    // One that hangs later: the pair is named.
+    let begun = tokio::time::Instant::now();
+    let shared = gridcast_control::measure::machines(&machines);
+    let limits = gridcast_control::measure::Limits::machines();
+    let failure = gridcast_control::measure::measure(&remotes, &ask(true), &shared, &limits, &|_| ())
+        .await
+        .unwrap_err();
+    assert!(
+        failure.message.contains("a: the node no longer answers while measuring round-trip times to b"),
+        "{failure}"
+    );
+    assert!(begun.elapsed() <= Duration::from_secs(35), "{:?}", begun.elapsed());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn of_many_hosts_each_link_is_measured() {
     let names: Vec<String> = (0..66).map(|i| format!("n{i}")).collect();
