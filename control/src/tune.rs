@@ -6,7 +6,7 @@ use gridcast_core::{
     network::tcp::{self, HostFacts, Inputs, Mode, PlannedSetting, Profile},
     report::{Network, Rows, TcpSetting},
 };
-use gridcast_crds::virtual_cluster::{Tcp, TcpMode, TcpProfile};
+use gridcast_crds::virtual_cluster::{Tcp, TcpMode, TcpProfile, status::TunedSetting};
 use gridcast_proto::v1::{
     ApplySettingsRequest, DescribeReply, DescribeRequest, RestoreSettingsRequest, Setting,
 };
@@ -136,6 +136,20 @@ async fn apply(
             }
         })
         .collect())
+}
+
+/// What a status says of settings, in the report's words.
+pub fn published(settings: &[TunedSetting]) -> Vec<TcpSetting> {
+    let one = |setting: &TunedSetting| TcpSetting {
+        host: setting.host.clone(),
+        key: setting.key.clone(),
+        before: setting.before.clone(),
+        applied: setting.applied.clone(),
+        restored: setting.restored,
+        dry_run: setting.dry_run,
+        note: setting.note.clone().unwrap_or_default(),
+    };
+    settings.iter().map(one).collect()
 }
 
 /// Puts back what was written and notes it in `settings`. A node that is gone took its settings with it: its namespace

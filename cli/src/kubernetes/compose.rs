@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use gridcast_control::tune;
 use gridcast_core::report::{
     BoundKind, Dataset, Network, Outcome, PairRtt, PlacedRanks, Report, Rows, Run, StagedNode, TcpSetting,
     Timeline,
@@ -167,16 +168,7 @@ fn summarized(seen: &Seen, summary: &NetworkSummary) -> Network {
 
 /// Settings that were written, or would have been.
 pub(super) fn tcp(seen: &Seen) -> Option<Vec<TcpSetting>> {
-    let settings = seen.status().tcp.iter().map(|setting| TcpSetting {
-        host: setting.host.clone(),
-        key: setting.key.clone(),
-        before: setting.before.clone(),
-        applied: setting.applied.clone(),
-        restored: setting.restored,
-        dry_run: setting.dry_run,
-        note: setting.note.clone().unwrap_or_default(),
-    });
-    let settings: Vec<TcpSetting> = settings.collect();
+    let settings = tune::published(&seen.status().tcp);
     (!settings.is_empty()).then_some(settings)
 }
 

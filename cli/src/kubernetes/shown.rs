@@ -1,15 +1,13 @@
 //! The status of a cluster as text: everything of it on one screen, in seconds since creation, so that it changes only
 //! when the cluster does.
 
-use std::fmt::Write as _;
-
 use gridcast_crds::{
     Broadcast,
     conditions::{self, READY, STALLED, SUSPENDED},
     virtual_cluster::status::{PlacedNode, StagedData},
 };
 
-use crate::report::parts::{self, cut};
+use crate::report::parts::{self, cut, line};
 
 use super::{compose, seen::Seen};
 
@@ -32,16 +30,6 @@ const ORDER: [&str; 12] = [
 const COLUMNS: usize = 110;
 /// Most nodes that are listed.
 const LISTED: usize = 64;
-
-/// Writing into a String cannot fail.
-macro_rules! line {
-    ($out:expr, $($arg:tt)*) => {{
-        let mut line = String::new();
-        let _ = write!(line, $($arg)*);
-        $out.push_str(line.trim_end());
-        $out.push('\n');
-    }};
-}
 
 /// The whole status. Text from outside is made harmless to the terminal.
 pub(super) fn text(seen: &Seen) -> String {

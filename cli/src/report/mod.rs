@@ -56,6 +56,7 @@ pub(crate) fn table(report: &Report) -> String {
 
 /// Parts of the table for terminals, for who shows a cluster that has not ended.
 pub(crate) mod parts {
+    pub(crate) use super::table::line;
     use super::{Network, TcpSetting, Timeline, table, view};
 
     /// The timeline, empty where no state was reached.

@@ -37,15 +37,15 @@ pub(super) fn render(report: &Report) -> String {
     out
 }
 
-/// Writing into a String cannot fail.
+/// Writes one line to the end of a String, without blanks at its end.
 macro_rules! line {
     ($out:expr, $($arg:tt)*) => {{
-        let mut line = String::new();
-        let _ = write!(line, $($arg)*);
+        let line = format!($($arg)*);
         $out.push_str(line.trim_end());
         $out.push('\n');
     }};
 }
+pub(crate) use line;
 
 fn heading(out: &mut String, report: &Report) {
     line!(

@@ -83,18 +83,7 @@ fn shown(settings: Vec<TcpSetting>) -> Tuned {
 
 /// Restores what was written on the members that are still there. `shown` is what the status says of it.
 pub async fn restore(remotes: &[Remote], owner: &str, shown: &[TunedSetting]) -> Released {
-    let mut settings: Vec<TcpSetting> = shown
-        .iter()
-        .map(|setting| TcpSetting {
-            host: setting.host.clone(),
-            key: setting.key.clone(),
-            before: setting.before.clone(),
-            applied: setting.applied.clone(),
-            restored: setting.restored,
-            dry_run: setting.dry_run,
-            note: String::new(),
-        })
-        .collect();
+    let mut settings = tune::published(shown);
     for silent in tune::restore(remotes, owner, &mut settings, RESTORE_LIMIT).await {
         // A namespace that is gone took its settings with it; an agent that is gone restores when it is back.
         tracing::warn!(reason = silent.reason, "{}", silent.message);
