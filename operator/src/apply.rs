@@ -1,8 +1,13 @@
 //! How are objects written?
 //!
-//! Pods and Secrets by POST, which says when one of the name is there; everything else, and every status, by server-side
-//! apply; always as field manager [`FIELD_MANAGER`]. Every write is counted, and what it brought about is on its shelf at
-//! once, so that the next plan knows. A write that would change nothing is not sent.
+//! Pods and Secrets by POST, which says when one of the name is there; what else belongs to a cluster by [`own`], which
+//! never touches what is somebody else's; every status by server-side apply; always as field manager [`FIELD_MANAGER`].
+//! Every write is counted, and what it brought about is on its shelf at once, so that the next plan knows. A write that
+//! would change nothing is not sent.
+
+mod own;
+
+pub use own::{delete_own, own};
 
 use std::{fmt::Debug, time::Duration};
 
@@ -79,21 +84,6 @@ impl<K> Object for K where
         + Sync
         + 'static
 {
-}
-
-/// Makes or changes `object`, whose name and namespace are in it, into what it says. Fields that it does not name stay.
-pub async fn server_side<K: Object>(context: &Context, object: &K) -> Result<K, Error> {
-    let (api, name) = (api::<K>(context, object), object.name_any());
-    // `apiVersion` and `kind` are part of what is applied, and typed objects serialize without.
-    let mut patch = serde_json::to_value(object).unwrap_or_default();
-    if let Some(fields) = patch.as_object_mut() {
-        fields.insert("apiVersion".into(), K::api_version(&()).into());
-        fields.insert("kind".into(), K::kind(&()).into());
-        fields.remove("status");
-    }
-    // Forced: nobody else has a reason to write these fields, and a conflict could never be resolved by waiting.
-    let (parameters, patch) = (PatchParams::apply(FIELD_MANAGER).force(), Patch::Apply(patch));
-    settle::<K, _>(context, Verb::Patch, &name, api.patch(&name, &parameters, &patch)).await
 }
 
 /// Creates `object`. One of the name that is there already is left as it is.

@@ -44,6 +44,18 @@ pub enum Error {
         #[source]
         source: Box<kube::Error>,
     },
+    /// Something of the name is there that is not the cluster's.
+    #[error(
+        "{what} {name:?} exists and does not belong to {owner}; delete or rename it, or give the cluster another name"
+    )]
+    NameTaken {
+        /// Kind of the object.
+        what: String,
+        /// Its name.
+        name: String,
+        /// Kind, namespace and name of the object that it would have to belong to.
+        owner: String,
+    },
     /// Keys could not be made or used.
     #[error("cannot make the keys of {name:?}")]
     Keys {
@@ -59,26 +71,30 @@ pub enum Error {
 }
 
 impl Error {
-    /// The code that the API server answered with, if it did.
-    pub fn code(&self) -> Option<u16> {
+    /// What the API server answered, if it refused.
+    pub fn status(&self) -> Option<&kube::core::Status> {
         match self {
             Self::Write { source, .. } => match source.as_ref() {
-                kube::Error::Api(status) => Some(status.code),
+                kube::Error::Api(status) => Some(status),
                 _ => None,
             },
             _ => None,
         }
     }
 
+    /// The code that the API server answered with, if it did.
+    pub fn code(&self) -> Option<u16> {
+        self.status().map(|status| status.code)
+    }
+
+    /// Whether that is the API server's reason: one code has several.
+    pub fn says(&self, reason: &str) -> bool {
+        self.status().is_some_and(|status| status.reason == reason)
+    }
+
     /// What the API server said, if it refused: for the conditions of who can change it.
     pub fn refusal(&self) -> Option<&str> {
-        match self {
-            Self::Write { source, .. } => match source.as_ref() {
-                kube::Error::Api(status) => Some(&status.message),
-                _ => None,
-            },
-            _ => None,
-        }
+        self.status().map(|status| status.message.as_str())
     }
 
     /// The word for conditions, events and metric labels.
@@ -86,6 +102,7 @@ impl Error {
         match self {
             Self::Unreadable { .. } => "Unreadable",
             Self::Write { .. } => "WriteFailed",
+            Self::NameTaken { .. } => "NameTaken",
             Self::Keys { source, .. } => source.reason(),
             Self::Panicked(_) => "Panicked",
         }
@@ -101,7 +118,7 @@ impl Error {
                 kube::Error::Api(status) if status.code == 422 => Retry::OnChange,
                 _ => Retry::Soon,
             },
-            Self::Keys { .. } | Self::Panicked(_) => Retry::Soon,
+            Self::NameTaken { .. } | Self::Keys { .. } | Self::Panicked(_) => Retry::Soon,
         }
     }
 }

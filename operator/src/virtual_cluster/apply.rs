@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use gridcast_crds::VirtualCluster;
+use gridcast_crds::{VirtualCluster, virtual_cluster::Data};
 use jiff::Timestamp;
 use k8s_openapi::api::{core::v1::Pod, policy::v1::PodDisruptionBudget};
 use kube::ResourceExt as _;
@@ -13,7 +13,7 @@ use super::{
     members::key_generation,
     objects::Blueprint,
     observed::{Creation, Observed, Trouble},
-    plan::{self, Action, Finalizer, ObjectKind, Plan, Step},
+    plan::{self, Action, Finalizer, ObjectKind, Part, Plan, Step},
     steps,
 };
 use crate::{
@@ -21,13 +21,13 @@ use crate::{
     auxiliary_pod::AgentImage,
     context::Context,
     failure::{Error, chain},
-    kind::{Kind, Owner},
+    kind::{Kind, Owner, Watched},
 };
 
 /// Deletions of one cluster's pods in flight.
 const DELETIONS: usize = 32;
-/// When what was refused is looked at again.
-const REFUSED: Duration = Duration::from_millis(100);
+/// When a cluster is looked at again of which something was refused, or is no longer.
+const NEWS: Duration = Duration::from_millis(100);
 
 impl Kind for VirtualCluster {
     type Observed = Observed;
@@ -62,7 +62,7 @@ impl Kind for VirtualCluster {
         if written {
             context.events.publish(object.as_ref(), events).await;
         }
-        let refused = done?;
+        let news = done?;
         if finalizer == Finalizer::Remove {
             let latest =
                 context.stores.clusters.get(&object.namespace().unwrap_or_default(), &object.name_any());
@@ -71,44 +71,79 @@ impl Kind for VirtualCluster {
             apply::remove_finalizer(context, latest.as_ref()).await?;
             context.clusters.forget(&uid);
         }
-        Ok(if refused { Some(REFUSED) } else { requeue })
+        Ok(if news { Some(NEWS) } else { requeue })
     }
 }
 
-/// Does all of it. Says whether the API server refused something, which the next plan tells.
+/// Does all of it; what the API server refuses keeps nothing else from being done. Says whether something was refused, or is
+/// no longer, which the next plan tells.
 async fn act(
     context: &Arc<Context>,
     cluster: &Arc<VirtualCluster>,
     actions: Vec<Action>,
 ) -> Result<bool, Error> {
-    let uid = cluster.uid().unwrap_or_default();
+    let mut news = false;
     for action in actions {
-        let writes_objects = matches!(
-            action,
-            Action::ApplyObjects(_)
-                | Action::ApplyBroadcast(_)
-                | Action::ApplyNetworkMap
-                | Action::CreateCollectPods
-        );
-        match one(context, cluster, action).await {
-            Ok(()) if writes_objects => context.clusters.note_accepted(&uid),
-            Ok(()) => {}
-            Err(error) if writes_objects && is_refusal(&error) => {
-                tracing::warn!(cluster = cluster.name_any(), error = chain(&error), "refused");
-                let told = error.refusal().map_or_else(|| chain(&error), str::to_owned);
-                let told = Trouble::new("ObjectRefused", format!("{error}: {told}"));
-                context.clusters.note_refused(&uid, told, (context.now)());
-                return Ok(true);
+        match action {
+            Action::ApplyObjects(kinds) => {
+                let writes = kinds.into_iter().map(|kind| async move {
+                    noted(context, cluster, Part::Object(kind), object(context, cluster, kind).await)
+                });
+                for result in futures::future::join_all(writes.collect::<Vec<_>>()).await {
+                    news |= result?;
+                }
             }
-            Err(error) => return Err(error),
+            Action::ApplyBroadcast(index) => {
+                let Some(data) = cluster.spec.data.get(index) else { continue };
+                let result = broadcast(context, cluster, data).await;
+                news |= noted(context, cluster, Part::Broadcast(data.name.clone()), result)?;
+            }
+            Action::ApplyNetworkMap => {
+                let result = network_map(context, cluster).await;
+                news |= noted(context, cluster, Part::NetworkMap, result)?;
+            }
+            Action::CreateCollectPods(keys) => {
+                let result = collect_pods(context, cluster, keys).await;
+                news |= noted(context, cluster, Part::CollectPods, result)?;
+            }
+            action => one(context, cluster, action).await?,
         }
     }
-    Ok(false)
+    Ok(news)
+}
+
+/// Remembers what became of `part`. Whether it was refused, or is no longer; an error is what is neither accepted nor
+/// refused.
+fn noted(
+    context: &Context,
+    cluster: &VirtualCluster,
+    part: Part,
+    result: Result<(), Error>,
+) -> Result<bool, Error> {
+    let uid = cluster.uid().unwrap_or_default();
+    match result {
+        Ok(()) => Ok(context.clusters.note_accepted(&uid, &part)),
+        Err(error) if is_refusal(&error) => {
+            tracing::warn!(cluster = cluster.name_any(), error = chain(&error), "refused");
+            context.clusters.note_refused(&uid, part, trouble(&error), (context.now)());
+            Ok(true)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn trouble(error: &Error) -> Trouble {
+    if matches!(error, Error::NameTaken { .. }) {
+        return Trouble::new(error.reason(), error.to_string());
+    }
+    let told = error.refusal().map_or_else(|| chain(error), str::to_owned);
+    Trouble::new("ObjectRefused", format!("{error}: {told}"))
 }
 
 /// The API server's own word, rather than a conflict or a failure on the way.
 fn is_refusal(error: &Error) -> bool {
-    matches!(error.code(), Some(400 | 403 | 404 | 422)) || matches!(error, Error::Keys { .. })
+    matches!(error.code(), Some(400 | 403 | 404 | 422))
+        || matches!(error, Error::Keys { .. } | Error::NameTaken { .. })
 }
 
 async fn one(context: &Arc<Context>, cluster: &Arc<VirtualCluster>, action: Action) -> Result<(), Error> {
@@ -120,24 +155,11 @@ async fn one(context: &Arc<Context>, cluster: &Arc<VirtualCluster>, action: Acti
                 context.operations.cancel(&owner, name);
             }
         }
-        Action::ApplyObjects(kinds) => {
-            let writes = kinds.into_iter().map(|kind| object(context, cluster, kind));
-            let results = futures::future::join_all(writes.collect::<Vec<_>>()).await;
-            results.into_iter().collect::<Result<Vec<()>, Error>>()?;
-        }
-        Action::ApplyBroadcast(index) => broadcast(context, cluster, index).await?,
         Action::DeleteBroadcast(name, uid) => {
             let found = context.stores.broadcasts.get(&namespace, &name);
             if let Some(found) = found.filter(|found| found.uid().as_deref() == Some(&uid)) {
                 apply::delete(context, found.as_ref(), None).await?;
             }
-        }
-        Action::ApplyNetworkMap => {
-            let image = image(context);
-            let mut map =
-                apply::server_side(context, &blueprint(context, cluster, &image).network_map()).await?;
-            map.managed_fields_mut().clear();
-            context.stores.network_maps.written(map);
         }
         Action::DeleteNetworkMap(name, uid) => {
             let found = context.stores.network_maps.get(&namespace, &name);
@@ -146,19 +168,14 @@ async fn one(context: &Arc<Context>, cluster: &Arc<VirtualCluster>, action: Acti
             }
         }
         Action::DeletePods { pods, force } => delete_pods(context, &namespace, pods, force).await?,
-        Action::DeleteDisruptionBudget => {
-            apply::delete_named::<PodDisruptionBudget>(context, &namespace, &cluster.name_any()).await?;
-            let uid = cluster.uid().unwrap_or_default();
-            context.clusters.note_deleted(&uid, ObjectKind::DisruptionBudget);
-        }
-        Action::CreateCollectPods => {
-            let image = image(context);
-            for pod in blueprint(context, cluster, &image).collect_pods() {
-                apply::create_pod(context, &pod).await?;
-            }
-        }
+        Action::DeleteDisruptionBudget => delete_disruption_budget(context, cluster).await?,
         Action::Begin(step) => begin(context, cluster, step),
         Action::DeleteSelf => apply::delete(context, cluster.as_ref(), None).await?,
+        // What the API server may refuse: see `act`.
+        Action::ApplyObjects(_)
+        | Action::ApplyBroadcast(_)
+        | Action::ApplyNetworkMap
+        | Action::CreateCollectPods(_) => {}
     }
     Ok(())
 }
@@ -184,51 +201,97 @@ pub(super) fn image(context: &Context) -> AgentImage {
     AgentImage::from(&context.settings)
 }
 
-fn blueprint<'a>(context: &'a Context, cluster: &'a VirtualCluster, image: &'a AgentImage) -> Blueprint<'a> {
-    Blueprint { cluster, image, operator_namespace: &context.settings.namespace }
+/// What objects and pods are made from, with the keys that the spec asks for.
+pub(super) fn blueprint<'a>(
+    context: &'a Context,
+    cluster: &'a VirtualCluster,
+    image: &'a AgentImage,
+) -> Blueprint<'a> {
+    let keys = key_generation(cluster);
+    Blueprint { cluster, image, operator_namespace: &context.settings.namespace, keys }
 }
 
 async fn object(context: &Context, cluster: &VirtualCluster, kind: ObjectKind) -> Result<(), Error> {
     let image = image(context);
     let blueprint = blueprint(context, cluster, &image);
-    match kind {
-        ObjectKind::Service => drop(apply::server_side(context, &blueprint.service()).await?),
-        ObjectKind::NetworkPolicy => drop(apply::server_side(context, &blueprint.network_policy()).await?),
-        ObjectKind::DisruptionBudget => {
-            drop(apply::server_side(context, &blueprint.disruption_budget()).await?);
-        }
+    let made = match kind {
+        ObjectKind::Service => own(context, cluster, kind, &blueprint.service()).await?,
+        ObjectKind::NetworkPolicy => own(context, cluster, kind, &blueprint.network_policy()).await?,
+        ObjectKind::DisruptionBudget => own(context, cluster, kind, &blueprint.disruption_budget()).await?,
         // A record; a cluster whose machinefile cannot be written is stopped by its gate, which says why.
-        ObjectKind::ConfigMap => {
-            if let Ok(map) = blueprint.machinefile_config_map() {
-                apply::server_side(context, &map).await?;
-            }
-        }
+        ObjectKind::ConfigMap => match blueprint.machinefile_config_map() {
+            Ok(map) => own(context, cluster, kind, &map).await?,
+            Err(_) => None,
+        },
         ObjectKind::Secret => {
             let uid = cluster.uid().unwrap_or_default();
             let keys = |source| Error::Keys { name: cluster.name_any(), source };
-            let generation = u32::try_from(key_generation(cluster)).unwrap_or(u32::MAX);
+            let generation = u32::try_from(blueprint.keys).unwrap_or(u32::MAX);
             let authority = context.authority.cluster(&uid, generation).map_err(keys)?;
             let secret = blueprint.keys_secret(authority.member_keys().map_err(keys)?);
             apply::create_if_absent(context, &secret).await?;
+            None
         }
-    }
-    let generation = cluster.metadata.generation.unwrap_or_default();
-    context.clusters.note_applied(&cluster.uid().unwrap_or_default(), generation, kind);
+    };
+    let uid = cluster.uid().unwrap_or_default();
+    context.clusters.note_applied(&uid, kind, kind.version(cluster), made, (context.now)());
     Ok(())
 }
 
-async fn broadcast(context: &Context, cluster: &VirtualCluster, index: usize) -> Result<(), Error> {
+/// Makes or changes `object` as one of `cluster`'s; its UID.
+async fn own<K: apply::Object>(
+    context: &Context,
+    cluster: &VirtualCluster,
+    kind: ObjectKind,
+    object: &K,
+) -> Result<Option<String>, Error> {
+    let known = context.clusters.object(&cluster.uid().unwrap_or_default(), kind);
+    Ok(apply::own(context, object, &Owner::of(cluster), known).await?.uid())
+}
+
+async fn delete_disruption_budget(context: &Context, cluster: &VirtualCluster) -> Result<(), Error> {
+    let (uid, kind) = (cluster.uid().unwrap_or_default(), ObjectKind::DisruptionBudget);
+    let (namespace, name) = (cluster.namespace().unwrap_or_default(), cluster.name_any());
+    let known = context.clusters.object(&uid, kind);
+    apply::delete_own::<PodDisruptionBudget>(context, &namespace, &name, &Owner::of(cluster), known).await?;
+    context.clusters.note_deleted(&uid, kind);
+    Ok(())
+}
+
+async fn broadcast(context: &Context, cluster: &VirtualCluster, data: &Data) -> Result<(), Error> {
     let image = image(context);
     let blueprint = blueprint(context, cluster, &image);
-    let Some(data) = cluster.spec.data.get(index) else { return Ok(()) };
     let namespace = cluster.namespace().unwrap_or_default();
     let first = super::objects::places(cluster).next();
     let first = first.and_then(|first| context.stores.pods.get(&namespace, &first.name));
     let node = first.as_deref().and_then(crate::stores::node_of);
     let Some(broadcast) = blueprint.broadcast(data, node) else { return Ok(()) };
-    let mut applied = apply::server_side(context, &broadcast).await?;
-    applied.managed_fields_mut().clear();
-    context.stores.broadcasts.written(applied);
+    child(context, cluster, &broadcast).await
+}
+
+async fn network_map(context: &Context, cluster: &VirtualCluster) -> Result<(), Error> {
+    let image = image(context);
+    child(context, cluster, &blueprint(context, cluster, &image).network_map()).await
+}
+
+/// Makes or changes an object that is watched: whose it is can be seen.
+async fn child<K: Watched>(context: &Context, cluster: &VirtualCluster, object: &K) -> Result<(), Error> {
+    let (owner, shelf) = (Owner::of(cluster), K::shelf(&context.stores));
+    let seen = shelf.get(&object.namespace().unwrap_or_default(), &object.name_any());
+    let ours = |seen: &Arc<K>| seen.owner_references().first().is_some_and(|first| first.uid == owner.uid);
+    let known = seen.filter(ours).and_then(|seen| seen.uid());
+    let mut made = apply::own(context, object, &owner, known).await?;
+    made.managed_fields_mut().clear();
+    shelf.written(made);
+    Ok(())
+}
+
+async fn collect_pods(context: &Context, cluster: &VirtualCluster, keys: u64) -> Result<(), Error> {
+    let image = image(context);
+    let blueprint = Blueprint { keys, ..blueprint(context, cluster, &image) };
+    for pod in blueprint.collect_pods() {
+        apply::create_pod(context, &pod).await?;
+    }
     Ok(())
 }
 

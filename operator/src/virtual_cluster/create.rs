@@ -8,7 +8,8 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 
 use super::{
-    objects::{Blueprint, INCARNATION, Place, places},
+    members::Made,
+    objects::{Blueprint, Place, places},
     observed::{Creation, Trouble},
 };
 use crate::{
@@ -30,8 +31,7 @@ pub(super) async fn create(
 ) -> Result<Creation, StepFailure> {
     let names: HashSet<String> = names.into_iter().collect();
     let image = super::apply::image(&context);
-    let blueprint =
-        Blueprint { cluster: &cluster, image: &image, operator_namespace: &context.settings.namespace };
+    let blueprint = super::apply::blueprint(&context, &cluster, &image);
     let mut wait = RETRY.0;
     loop {
         let missing = missing(&context, &blueprint, &names)?;
@@ -98,10 +98,10 @@ const PASSING: [&str; 3] = ["cannot create resource", "service account", "being 
 
 /// Whether the very pod that is asked for is known.
 fn exists(context: &Context, asked: &Pod) -> bool {
-    let incarnation = |pod: &Pod| pod.labels().get(INCARNATION).cloned();
+    let serves = |found: &Pod| Made::of(found).zip(Made::of(asked)).is_some_and(|(a, b)| a.serves(&b));
     let owner = |pod: &Pod| pod.owner_references().first().map(|owner| owner.uid.clone());
     let found = context.stores.pods.get(&asked.namespace().unwrap_or_default(), &asked.name_any());
-    found.is_some_and(|found| incarnation(&found) == incarnation(asked) && owner(&found) == owner(asked))
+    found.is_some_and(|found| serves(&found) && owner(&found) == owner(asked))
 }
 
 /// A name that the API server says exists, though no pod of ours has it: somebody else's pod, or one of ours that goes.

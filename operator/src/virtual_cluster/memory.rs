@@ -11,7 +11,7 @@ use jiff::Timestamp;
 
 use super::{
     observed::{Refusal, Trouble},
-    plan::ObjectKind,
+    plan::{ObjectKind, Part},
 };
 
 /// Clusters that are remembered; beyond it the memory begins anew.
@@ -25,23 +25,54 @@ pub struct Memory {
 
 #[derive(Clone, Debug, Default)]
 struct Remembered {
-    /// The generation for which each object was applied.
-    applied: BTreeMap<ObjectKind, i64>,
+    /// The version that was applied of each object.
+    applied: BTreeMap<ObjectKind, Applied>,
+    /// What the spec asked for when the pods that it has were last known to be made from it.
+    asked: Option<String>,
     last_write: Option<Timestamp>,
-    refused: Option<Refusal>,
+    refused: BTreeMap<Part, Refusal>,
     over_since: BTreeMap<String, Timestamp>,
     placed_since: Option<Timestamp>,
 }
 
+#[derive(Clone, Debug)]
+struct Applied {
+    version: String,
+    /// Of the object in the cluster.
+    uid: Option<String>,
+    at: Timestamp,
+}
+
 impl Memory {
-    /// The objects that were applied for this generation.
-    pub fn applied(&self, uid: &str, generation: i64) -> BTreeSet<ObjectKind> {
+    /// The objects that were applied in these versions, and when the first of them was.
+    pub fn applied(
+        &self,
+        uid: &str,
+        version: impl Fn(ObjectKind) -> String,
+    ) -> (BTreeSet<ObjectKind>, Option<Timestamp>) {
         self.read(uid, |cluster| {
-            cluster.applied.iter().filter(|(_, of)| **of == generation).map(|(kind, _)| *kind).collect()
+            let current =
+                || cluster.applied.iter().filter(|(kind, applied)| applied.version == version(**kind));
+            (current().map(|(kind, _)| *kind).collect(), current().map(|(_, applied)| applied.at).min())
         })
     }
 
-    /// Whether the object was applied for any generation, and not deleted since.
+    /// The UID of an object that is known to be the cluster's.
+    pub(super) fn object(&self, uid: &str, kind: ObjectKind) -> Option<String> {
+        self.read(uid, |cluster| cluster.applied.get(&kind).and_then(|applied| applied.uid.clone()))
+    }
+
+    /// Whether the spec asks for the same pods as when those that there are were last known to be made from it. `known` says
+    /// that they are now, and `asked` stands for what is asked for.
+    pub fn asks_the_same(&self, uid: &str, asked: &str, known: bool) -> bool {
+        let same = self.read(uid, |cluster| cluster.asked.as_deref() == Some(asked));
+        if known && !same {
+            self.write(uid, |cluster| cluster.asked = Some(asked.to_owned()));
+        }
+        known || same
+    }
+
+    /// Whether the object was applied in any version, and not deleted since.
     pub fn exists(&self, uid: &str, kind: ObjectKind) -> bool {
         self.read(uid, |cluster| cluster.applied.contains_key(&kind))
     }
@@ -51,8 +82,8 @@ impl Memory {
         self.read(uid, |cluster| cluster.last_write)
     }
 
-    /// What the API server last refused.
-    pub fn refused(&self, uid: &str) -> Option<Refusal> {
+    /// What the API server refused and has not taken since.
+    pub fn refused(&self, uid: &str) -> BTreeMap<Part, Refusal> {
         self.read(uid, |cluster| cluster.refused.clone())
     }
 
@@ -78,9 +109,17 @@ impl Memory {
         since
     }
 
-    pub(super) fn note_applied(&self, uid: &str, generation: i64, kind: ObjectKind) {
+    /// `object` is its UID in the cluster, where that is known.
+    pub(super) fn note_applied(
+        &self,
+        uid: &str,
+        kind: ObjectKind,
+        version: String,
+        object: Option<String>,
+        at: Timestamp,
+    ) {
         self.write(uid, |cluster| {
-            cluster.applied.insert(kind, generation);
+            cluster.applied.insert(kind, Applied { version, uid: object, at });
         });
     }
 
@@ -94,14 +133,16 @@ impl Memory {
         self.write(uid, |cluster| cluster.last_write = Some(at));
     }
 
-    pub(super) fn note_refused(&self, uid: &str, trouble: Trouble, at: Timestamp) {
-        self.write(uid, |cluster| cluster.refused = Some(Refusal { trouble, at }));
+    pub(super) fn note_refused(&self, uid: &str, part: Part, trouble: Trouble, at: Timestamp) {
+        self.write(uid, |cluster| {
+            cluster.refused.insert(part, Refusal { trouble, at });
+        });
     }
 
-    pub(super) fn note_accepted(&self, uid: &str) {
-        if self.read(uid, |cluster| cluster.refused.is_some()) {
-            self.write(uid, |cluster| cluster.refused = None);
-        }
+    /// Whether it had been refused before.
+    pub(super) fn note_accepted(&self, uid: &str, part: &Part) -> bool {
+        self.read(uid, |cluster| cluster.refused.contains_key(part))
+            && self.write(uid, |cluster| cluster.refused.remove(part)).is_some()
     }
 
     /// Forgets a cluster that is gone.

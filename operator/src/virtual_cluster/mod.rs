@@ -28,7 +28,7 @@ pub use observed::{
     Creation, Gate, HelperPod, Host, Launch, LaunchEnd, Member, MemberPod, Observed, Operations, Phase,
     Refusal, Released, Trouble, Tuned, Work,
 };
-pub use plan::{Action, Event, Finalizer, ObjectKind, Plan, Step, plan};
+pub use plan::{Action, Event, Finalizer, ObjectKind, Part, Plan, Step, plan};
 
 /// The finalizer of a cluster whose nodes may have settings to restore.
 pub const FINALIZER: &str = "gridcast.io/release";

@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::{
-    members::{collect_claims, creation_key, incarnation, membership},
-    objects::{APP, APP_CLUSTER, INCARNATION, collect::collect_pod_name, places},
+    members::{Asked, Made, collect_claims, creation_key, membership},
+    objects::{APP, APP_CLUSTER, collect::collect_pod_name, places},
     observed::{HelperPod, Member, Observed, Operations, Trouble, Work},
     plan::ObjectKind,
     pods,
@@ -26,9 +26,9 @@ pub fn observe(context: &Context, cluster: &Arc<VirtualCluster>) -> Observed {
     let uid = owner.uid.as_str();
     let now = (context.now)();
     let pods = context.stores.pods_of_owner(uid);
-    let (members, strangers) = members(cluster, &pods);
-    let generation = cluster.metadata.generation.unwrap_or_default();
     let memory = &context.clusters;
+    let (members, strangers) = members(cluster, &Asked::of(cluster, memory), &pods);
+    let (applied, applied_since) = memory.applied(uid, |kind| kind.version(cluster));
     Observed {
         broadcasts: {
             let mut broadcasts = context.stores.broadcasts_of_owner(uid);
@@ -37,7 +37,8 @@ pub fn observe(context: &Context, cluster: &Arc<VirtualCluster>) -> Observed {
         },
         network_map: context.stores.network_maps_of_owner(uid).into_iter().next(),
         collect_pods: collect_pods(cluster, &pods),
-        applied: memory.applied(uid, generation),
+        applied,
+        applied_since,
         budget: memory.exists(uid, ObjectKind::DisruptionBudget),
         operations: operations(context, cluster, &owner, &members, now),
         last_write: memory.last_write(uid),
@@ -53,7 +54,7 @@ pub fn observe(context: &Context, cluster: &Arc<VirtualCluster>) -> Observed {
 }
 
 /// The nodes that are asked for, each with its pod, and the other pods that are nodes of the cluster.
-fn members(cluster: &VirtualCluster, pods: &[Arc<Pod>]) -> (Vec<Member>, Vec<HelperPod>) {
+fn members(cluster: &VirtualCluster, asked: &Asked, pods: &[Arc<Pod>]) -> (Vec<Member>, Vec<HelperPod>) {
     let mut nodes: std::collections::BTreeMap<&str, &Pod> = pods
         .iter()
         .filter(|pod| label(pod, APP) == Some(APP_CLUSTER))
@@ -61,12 +62,9 @@ fn members(cluster: &VirtualCluster, pods: &[Arc<Pod>]) -> (Vec<Member>, Vec<Hel
         .collect();
     let mut members = Vec::new();
     if !cluster.spec.suspend {
-        let groups: Vec<String> =
-            cluster.spec.groups.iter().map(|group| incarnation(cluster, group).to_string()).collect();
         for place in places(cluster) {
-            let asked = groups.get(place.group_index).map(String::as_str);
             let found = nodes.get(place.name.as_str()).copied();
-            let right = found.filter(|pod| label(pod, INCARNATION) == asked);
+            let right = found.filter(|pod| asked.takes(place.group_index, Made::of(pod).as_ref()));
             if right.is_some() {
                 nodes.remove(place.name.as_str());
             }

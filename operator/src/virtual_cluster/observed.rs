@@ -26,14 +26,16 @@ pub struct Observed {
     pub network_map: Option<Arc<NetworkMap>>,
     /// The pods that bring results home.
     pub collect_pods: Vec<HelperPod>,
-    /// The objects that this process applied for the cluster's present generation.
+    /// The objects that this process applied as the spec asks for them now.
     pub applied: BTreeSet<super::ObjectKind>,
+    /// When the first of them was applied.
+    pub applied_since: Option<Timestamp>,
     /// Long work.
     pub operations: Operations,
     /// When this process last wrote the status.
     pub last_write: Option<Timestamp>,
-    /// What the API server last refused of what was planned; pods apart, whose making tells that itself.
-    pub refused: Option<Refusal>,
+    /// What the API server refused of what was planned; nodes' pods apart, whose making tells that itself.
+    pub refused: BTreeMap<super::Part, Refusal>,
     /// Since when this process has seen every node have a place.
     pub placed_since: Option<Timestamp>,
     /// This process applied a PodDisruptionBudget and has not deleted it since.
@@ -60,7 +62,7 @@ pub struct Member {
     pub index: u32,
     /// Processes that it takes.
     pub slots: u32,
-    /// Its pod, if one of this name and incarnation exists.
+    /// Its pod, if one of this name exists that is the one asked for: see [`super::members::Asked`].
     pub pod: Option<MemberPod>,
     /// A pod of this name that is not (any more) the one asked for exists: the new one has to wait.
     pub occupied: bool,
@@ -75,6 +77,8 @@ pub struct MemberPod {
     pub node: Option<String>,
     /// Its IP address.
     pub address: Option<String>,
+    /// The number of its keys.
+    pub keys: Option<u64>,
     /// Its phase.
     pub phase: Phase,
     /// When it was made.
@@ -139,6 +143,8 @@ pub struct Host {
     pub node: String,
     /// Processes that it takes.
     pub slots: u32,
+    /// The number of its keys, where its pod tells.
+    pub keys: Option<u64>,
 }
 
 /// How far long work is.

@@ -4,7 +4,10 @@ use std::fmt::Write as _;
 
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodCondition, PodStatus};
 
-use super::observed::{MemberPod, Phase, Trouble};
+use super::{
+    members::Made,
+    observed::{MemberPod, Phase, Trouble},
+};
 
 /// Longest part of a message that comes from kubelet or scheduler, characters.
 const TOLD: usize = 400;
@@ -29,6 +32,7 @@ pub fn read(pod: &Pod) -> MemberPod {
         node: spec.and_then(|spec| spec.node_name.clone()),
         waits_for_sandbox: phase == Phase::Pending && has_place && waits_for_sandbox(&status),
         address,
+        keys: Made::of(pod).map(|made| made.keys),
         phase,
         created: pod.metadata.creation_timestamp.as_ref().map(|time| time.0),
         deleting: pod.metadata.deletion_timestamp.as_ref().map(|time| time.0),

@@ -76,7 +76,7 @@ pub(crate) fn start(fake: &FakeApi) -> Arc<Context> {
     start_in(fake, None)
 }
 
-async fn eventually<T>(mut probe: impl AsyncFnMut() -> Option<T>) -> T {
+pub(crate) async fn eventually<T>(mut probe: impl AsyncFnMut() -> Option<T>) -> T {
     for _ in 0..2000 {
         if let Some(value) = probe().await {
             return value;
@@ -86,11 +86,11 @@ async fn eventually<T>(mut probe: impl AsyncFnMut() -> Option<T>) -> T {
     panic!("not reached within 100 simulated seconds");
 }
 
-fn clusters(client: &Client) -> Api<VirtualCluster> {
+pub(crate) fn clusters(client: &Client) -> Api<VirtualCluster> {
     Api::namespaced(client.clone(), "default")
 }
 
-fn condition<'a>(object: &'a VirtualCluster, type_: &str) -> Option<&'a Condition> {
+pub(crate) fn condition<'a>(object: &'a VirtualCluster, type_: &str) -> Option<&'a Condition> {
     object.conditions().iter().find(|condition| condition.type_ == type_)
 }
 
@@ -270,9 +270,13 @@ async fn nothing_is_tried_that_the_roles_do_not_grant() {
     }
     let fake = FakeApi::default();
     fake.enforce(cluster_rules, "gridcast-system", namespace_rules);
+    let mut ring = None;
     for document in parse(include_str!("all.yaml")).unwrap() {
         match document.resource {
-            Resource::VirtualCluster(object) => fake.put(&*object),
+            Resource::VirtualCluster(object) => {
+                fake.put(&*object);
+                ring = Some(object);
+            }
             Resource::Broadcast(object) => fake.put(&*object),
             Resource::NetworkMap(object) => fake.put(&*object),
             _ => panic!("one of the three kinds"),
@@ -282,6 +286,11 @@ async fn nothing_is_tried_that_the_roles_do_not_grant() {
     start(&fake);
     tokio::time::sleep(Duration::from_mins(2)).await;
     assert_eq!(fake.objects("/v1/pods").len(), 3, "{:?}", fake.requests());
+    // What was made is changed.
+    let mut ring = ring.unwrap();
+    ring.spec.active_deadline_seconds = Some(86_400);
+    fake.put(&*ring);
+    tokio::time::sleep(Duration::from_mins(1)).await;
     for (kind, name) in [("virtualclusters", "ring"), ("broadcasts", "weights"), ("networkmaps", "rack")] {
         fake.ask_to_go(&format!("gridcast.io/v1alpha1/{kind}"), "default", name);
     }

@@ -9,6 +9,7 @@ mod controller;
 mod fakeapi;
 mod http;
 mod lease;
+mod own;
 mod uninstall;
 
 use jiff::Timestamp;

@@ -55,6 +55,10 @@ pub const GROUP_NAME: &str = "gridcast.io/group";
 pub const INDEX: &str = "gridcast.io/index";
 /// What a pod was made from: [`super::members::incarnation`].
 pub const INCARNATION: &str = "gridcast.io/incarnation";
+/// The number of the keys that a pod has.
+pub const KEYS: &str = "gridcast.io/keys";
+/// The generation of the cluster from which a pod was made.
+pub const GENERATION: &str = "gridcast.io/generation";
 
 /// What all objects of a cluster are made from.
 #[derive(Clone, Copy, Debug)]
@@ -65,6 +69,8 @@ pub struct Blueprint<'a> {
     pub image: &'a AgentImage,
     /// Where operator and agents run.
     pub operator_namespace: &'a str,
+    /// The number of the keys that pods are given: those that the spec asks for, or those that the nodes have.
+    pub keys: u64,
 }
 
 /// The place of one member in the spec.

@@ -27,13 +27,13 @@ use k8s_openapi::{
 };
 
 use super::{
-    Blueprint, GROUP_NAME, INCARNATION, INDEX, Place, member_labels, select,
+    Blueprint, GROUP_NAME, INDEX, Place, member_labels, select,
     shared_memory::shared_memory,
     template::{HOME, TemplateError, checked},
 };
 use crate::{
     auxiliary_pod::{confined, literal, mount, scratch, secret_volume, sidecar_labels, without_sidecars},
-    virtual_cluster::members::incarnation,
+    virtual_cluster::members::Made,
 };
 
 /// The volume at [`HOME`].
@@ -76,7 +76,8 @@ impl Blueprint<'_> {
         labels.extend(member_labels(self.name()));
         labels.insert(GROUP_NAME.into(), place.group.name.clone());
         labels.insert(INDEX.into(), place.index.to_string());
-        labels.insert(INCARNATION.into(), incarnation(self.cluster, place.group).to_string());
+        let made = Made { keys: self.keys, ..Made::now(self.cluster, place.group) };
+        labels.extend(made.labels().map(|(name, value)| (name.to_owned(), value)));
         labels
     }
 

@@ -36,7 +36,8 @@ fn image() -> AgentImage {
 
 fn with<T>(cluster: &VirtualCluster, make: impl FnOnce(&Blueprint<'_>) -> T) -> T {
     let image = image();
-    make(&Blueprint { cluster, image: &image, operator_namespace: "gridcast-system" })
+    let keys = crate::virtual_cluster::key_generation(cluster);
+    make(&Blueprint { cluster, image: &image, operator_namespace: "gridcast-system", keys })
 }
 
 /// The pod of the first member.

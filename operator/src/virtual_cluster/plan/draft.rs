@@ -9,7 +9,7 @@ use gridcast_crds::{
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time};
 
-use super::{Action, Event, Plan, Step, events};
+use super::{Action, Event, ObjectKind, Part, Plan, Step, events};
 use crate::virtual_cluster::observed::{Observed, Trouble};
 
 /// The conditions that this operator sets, in the order of a cluster's life; others belong to others.
@@ -155,12 +155,29 @@ impl<'a> Draft<'a> {
         self.plan.actions.push(action);
     }
 
-    /// Writes objects, unless the API server refused some a moment ago.
-    pub(super) fn write(&mut self, action: Action) {
-        let refused = self.observed.refused.as_ref().map(|refused| refused.at);
-        if refused.is_none_or(|at| self.left(at, REFUSED_AFTER).is_none()) {
+    /// Does what writes `part`, unless the API server refused that a moment ago.
+    pub(super) fn write(&mut self, part: &Part, action: Action) {
+        if self.may_write(part) {
             self.act(action);
         }
+    }
+
+    /// Applies objects, but not those that the API server refused a moment ago.
+    pub(super) fn apply_objects(&mut self, mut kinds: Vec<ObjectKind>) {
+        kinds.retain(|kind| self.may_write(&Part::Object(*kind)));
+        if !kinds.is_empty() {
+            self.act(Action::ApplyObjects(kinds));
+        }
+    }
+
+    fn may_write(&mut self, part: &Part) -> bool {
+        let refused = self.observed.refused.get(part).map(|refused| refused.at);
+        refused.is_none_or(|at| self.left(at, REFUSED_AFTER).is_none())
+    }
+
+    /// Why the API server does not take it, if it does not.
+    pub(super) fn refusal(&self, part: &Part) -> Option<Trouble> {
+        self.observed.refused.get(part).map(|refused| refused.trouble.clone())
     }
 
     pub(super) fn begin(&mut self, step: Step) {

@@ -10,6 +10,9 @@ use super::Event;
 pub(super) const PROGRESS: [&str; 8] =
     ["Provisioning", "Staging", "Measuring", "Tuning", "Launching", "Restarting", "Collecting", "Releasing"];
 
+/// Reasons for being ready and nothing but that; to collect and to release is [`PROGRESS`].
+const AS_ASKED: [&str; 3] = ["Provisioned", "Running", "Completed"];
+
 pub(super) fn between(old: &VirtualClusterStatus, new: &VirtualClusterStatus) -> Vec<Event> {
     let mut events = Vec::new();
     let turned = |type_: &str, status: &str| {
@@ -53,9 +56,10 @@ fn restarted(old: &VirtualClusterStatus, new: &VirtualClusterStatus) -> Option<E
     (now.reason == "Interrupted").then(|| Event::normal("Interrupted", now.message.clone()))
 }
 
-/// Something new is in the way.
+/// Something new is in the way, or missing from a cluster that is ready all the same.
 fn trouble(old: &VirtualClusterStatus, new: &VirtualClusterStatus) -> Option<Event> {
-    let ready = find(new, conditions::READY).filter(|ready| ready.status == "False")?;
+    let ready = find(new, conditions::READY)
+        .filter(|ready| ready.status == "False" || !AS_ASKED.contains(&ready.reason.as_str()))?;
     let news = find(old, conditions::READY).is_none_or(|before| before.reason != ready.reason);
     (news && !PROGRESS.contains(&ready.reason.as_str()))
         .then(|| Event::warning(ready.reason.clone(), ready.message.clone()))

@@ -11,13 +11,13 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{
-    Action, Step,
+    Action, Part, Step,
     draft::{Draft, tail, whole_seconds},
     nodes::{self, Nodes, count},
     prepare::launch_of,
 };
 use crate::virtual_cluster::{
-    members::collect_claims,
+    members::{collect_claims, keys_in_use},
     observed::{Launch, LaunchEnd, MemberPod, Phase, Trouble, Work},
 };
 
@@ -165,14 +165,16 @@ fn collect(draft: &mut Draft<'_>, nodes: &Nodes<'_>, reason: &str) -> Option<Res
     let scheduling = draft.spec().scheduling.clone().unwrap_or_default();
     let limit = Duration::from_secs(u64::from(scheduling.timeout_seconds.unsigned_abs()));
     if draft.left(finished.unwrap_or(draft.now), limit).is_none() {
-        let refused = draft.observed.refused.as_ref().map(|refused| &refused.trouble);
+        let refused = draft.observed.refused.get(&Part::CollectPods).map(|refused| &refused.trouble);
         let trouble = refused.or_else(|| pods.iter().find_map(|pod| pod.pod.trouble.as_ref()));
         let why = trouble.map_or("it does not run", |trouble| trouble.message.as_str());
         let message = format!("the pod that writes results was waited for {} s: {why}", limit.as_secs());
         return Some(Err(Trouble::new("CollectFailed", message)));
     }
     if pods.len() < claims {
-        draft.write(Action::CreateCollectPods);
+        // The nodes' own: those that are asked for may be others by now.
+        let keys = keys_in_use(&draft.observed.cluster, &nodes.hosts);
+        draft.write(&Part::CollectPods, Action::CreateCollectPods(keys));
     }
     None
 }

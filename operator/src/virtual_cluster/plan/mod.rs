@@ -16,13 +16,17 @@ mod standing;
 use std::{sync::Arc, time::Duration};
 
 use gridcast_crds::{
-    NetworkMap, conditions,
+    NetworkMap, VirtualCluster, conditions,
     virtual_cluster::{TcpMode, VirtualClusterStatus},
 };
 use jiff::Timestamp;
 
 use self::draft::Draft;
-use super::observed::{HelperPod, Host, Observed};
+use super::{
+    members::key_generation,
+    objects::keys::keys_name,
+    observed::{HelperPod, Host, Observed},
+};
 pub use crate::events::Event;
 
 /// What to publish, make, delete and begin.
@@ -76,8 +80,8 @@ pub enum Action {
     },
     /// Deletes the PodDisruptionBudget.
     DeleteDisruptionBudget,
-    /// Makes the pods that bring results home.
-    CreateCollectPods,
+    /// Makes the pods that bring results home, with the keys of this number.
+    CreateCollectPods(u64),
     /// Begins long work, unless it was begun.
     Begin(Step),
     /// Deletes the cluster itself: its time to live is over.
@@ -97,6 +101,30 @@ pub enum ObjectKind {
     NetworkPolicy,
     /// While the program runs.
     DisruptionBudget,
+}
+
+impl ObjectKind {
+    /// Tells what would be applied for `cluster`: what was applied in this version need not be applied again.
+    pub fn version(self, cluster: &VirtualCluster) -> String {
+        match self {
+            // Made once under its name. Other keys are another annotation, which is no other generation.
+            Self::Secret => keys_name(cluster, key_generation(cluster)),
+            _ => cluster.metadata.generation.unwrap_or_default().to_string(),
+        }
+    }
+}
+
+/// What the API server takes or refuses as one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Part {
+    /// An object that is no child.
+    Object(ObjectKind),
+    /// The Broadcast of the dataset of this name.
+    Broadcast(String),
+    /// The NetworkMap.
+    NetworkMap,
+    /// The pods that bring results home.
+    CollectPods,
 }
 
 /// Long work, with all that it needs.

@@ -11,7 +11,7 @@ use gridcast_crds::{
 };
 
 use super::{
-    Action, Step,
+    Action, Part, Step,
     draft::{Draft, shortened},
     nodes::{Nodes, count},
     standing::{Standing, standing},
@@ -60,8 +60,11 @@ pub(super) fn measure(draft: &mut Draft<'_>, nodes: &Nodes<'_>, open: bool) -> P
 
 fn measuring(draft: &mut Draft<'_>) -> Progress {
     let Some(map) = &draft.observed.network_map else {
-        draft.write(Action::ApplyNetworkMap);
-        return Progress::Going("the network between the nodes is about to be measured".into());
+        draft.write(&Part::NetworkMap, Action::ApplyNetworkMap);
+        return match draft.refusal(&Part::NetworkMap) {
+            Some(refused) => Progress::Hindered(refused),
+            None => Progress::Going("the network between the nodes is about to be measured".into()),
+        };
     };
     if map.metadata.deletion_timestamp.is_some() {
         return Progress::Going("the NetworkMap of before is being deleted".into());

@@ -14,6 +14,8 @@ use crate::virtual_cluster::{
     observed::{Host, Member, MemberPod, Phase, Trouble, Work},
 };
 
+/// Nodes that a message names.
+const NAMED: usize = 3;
 /// Nodes that a status lists.
 const LISTED: usize = 64;
 /// After its time of grace a pod that is still there is waited for this long; then no kubelet is expected to answer.
@@ -27,7 +29,7 @@ const SANDBOX: Duration = Duration::from_secs(10);
 
 pub(super) struct Nodes<'a> {
     pub(super) members: &'a [Member],
-    /// Pods of the asked names and incarnations.
+    /// Pods that are asked for.
     pub(super) exist: usize,
     /// Of them, those with a place.
     pub(super) placed: usize,
@@ -82,6 +84,19 @@ impl<'a> Nodes<'a> {
         })
     }
 
+    /// Nodes that keep the cluster from being ready, and what each lacks: the first few, and how many more; none if all
+    /// answer.
+    pub(super) fn missing(&self, answers: impl Fn(&Host) -> bool) -> Option<String> {
+        let missing: Vec<String> = self.members.iter().filter_map(|member| lack(member, &answers)).collect();
+        let more = missing.len().saturating_sub(NAMED);
+        let named = missing.get(..NAMED).unwrap_or(&missing).join(", ");
+        match (missing.is_empty(), more) {
+            (true, _) => None,
+            (false, 0) => Some(named),
+            (false, more) => Some(format!("{named}, and {more} more")),
+        }
+    }
+
     /// Counts for people, as in "2 of 3 nodes run, 3 have a place".
     pub(super) fn counts(&self) -> String {
         let total = self.total();
@@ -99,6 +114,25 @@ impl<'a> Nodes<'a> {
     }
 }
 
+/// What a node lacks, as in "ring-node-1: not scheduled (Unschedulable)"; none if it answers.
+fn lack(member: &Member, answers: impl Fn(&Host) -> bool) -> Option<String> {
+    let lacks = match &member.pod {
+        None if member.occupied => "its name is held by a pod that goes",
+        None => "not made",
+        Some(pod) if pod.deleting.is_some() => "its pod is being deleted",
+        Some(pod) if is_broken(pod) => "its pod ended",
+        Some(pod) if pod.node.is_none() => "not scheduled",
+        Some(pod) => match host(member) {
+            Some(host) if answers(&host) => return None,
+            Some(_) if pod.phase == Phase::Running => "does not answer",
+            _ => "does not run",
+        },
+    };
+    let reason = member.pod.as_ref().and_then(|pod| pod.trouble.as_ref());
+    let reason = reason.map(|trouble| format!(" ({})", trouble.reason)).unwrap_or_default();
+    Some(format!("{}: {lacks}{reason}", member.name))
+}
+
 fn host(member: &Member) -> Option<Host> {
     let pod = reachable(member)?;
     Some(Host {
@@ -107,6 +141,7 @@ fn host(member: &Member) -> Option<Host> {
         address: pod.address.clone()?,
         node: pod.node.clone()?,
         slots: member.slots,
+        keys: pod.keys,
     })
 }
 
@@ -176,17 +211,29 @@ pub(super) fn loss_of(member: &Member) -> Trouble {
     }
 }
 
+/// Nodes that have no pod, and whose name is free.
+fn to_make<'a>(nodes: &Nodes<'a>) -> impl Iterator<Item = &'a Member> {
+    nodes.members.iter().filter(|member| member.pod.is_none() && !member.occupied)
+}
+
+/// Whether [`provide`] begins to make pods.
+pub(super) fn begins_creation(draft: &Draft<'_>, nodes: &Nodes<'_>) -> bool {
+    matches!(draft.observed.operations.create, Work::Absent | Work::Done(_))
+        && to_make(nodes).next().is_some()
+}
+
+/// A quarter of the time for which nodes have been missing, within these bounds.
+pub(super) fn patience(draft: &Draft<'_>, (least, longest): (Duration, Duration)) -> Duration {
+    let missing_since = draft.since(conditions::PROVISIONED, false).unwrap_or_else(|| draft.start());
+    (elapsed(missing_since, draft.now) / 4).clamp(least, longest)
+}
+
 /// Makes what is missing, replaces what ended, removes what is no longer asked for. Says what is in the way, and whether
 /// only a change of the spec helps.
 pub(super) fn provide(draft: &mut Draft<'_>, nodes: &Nodes<'_>) -> Option<(Trouble, bool)> {
     remove_strangers(draft);
     replace_broken(draft, nodes);
-    let missing: Vec<String> = nodes
-        .members
-        .iter()
-        .filter(|member| member.pod.is_none() && !member.occupied)
-        .map(|member| member.name.clone())
-        .collect();
+    let missing: Vec<String> = to_make(nodes).map(|member| member.name.clone()).collect();
     let step = Step::Create { key: creation_key(&draft.observed.cluster), names: missing };
     let Step::Create { names, .. } = &step else { return None };
     match &draft.observed.operations.create {
@@ -215,8 +262,7 @@ fn remove_strangers(draft: &mut Draft<'_>) {
 /// A pod that fails again and again is made anew ever more seldom: after a quarter of the time for which nodes have been
 /// missing, so that its last state can be looked at in between.
 fn replace_broken(draft: &mut Draft<'_>, nodes: &Nodes<'_>) {
-    let missing_since = draft.since(conditions::PROVISIONED, false).unwrap_or_else(|| draft.start());
-    let wait = (elapsed(missing_since, draft.now) / 4).clamp(REPLACE_AFTER.0, REPLACE_AFTER.1);
+    let wait = patience(draft, REPLACE_AFTER);
     let mut due = Vec::new();
     for member in nodes.members {
         let Some(pod) = member.pod.as_ref().filter(|pod| is_broken(pod)) else { continue };

@@ -9,8 +9,8 @@ use gridcast_crds::{
 use jiff::Timestamp;
 
 use super::{
-    Action, ObjectKind, Step,
-    draft::{Draft, elapsed},
+    ObjectKind, Part, Step,
+    draft::{Draft, elapsed, shortened},
     finish,
     network::{self, Progress},
     nodes::{self, Nodes},
@@ -29,6 +29,17 @@ const AGAIN: [&str; 2] = ["Restarting", "Interrupted"];
 /// A program that is started again without being counted is started this seldom at most.
 const INTERRUPTED_EVERY: Duration = Duration::from_secs(10);
 
+/// Objects that were applied longer ago are applied again when pods are made.
+const MADE_AGAIN: Duration = Duration::from_secs(10);
+/// Least and longest wait before objects are applied again while nodes cannot be reached.
+const DOUBTED: (Duration, Duration) = (Duration::from_secs(20), Duration::from_mins(5));
+/// What a Secret, Service or NetworkPolicy that somebody removed looks like.
+const DOUBTS: [&str; 4] = ["VolumesPending", "NoStarter", "NameUnresolved", "KeyRefused"];
+/// The launch of before has so long to be ended; then its nodes are replaced, which ends it, too.
+const STOP_LIMIT: Duration = Duration::from_mins(1);
+/// Bytes of the cause that a cluster which was not ready in time is given.
+const CAUSE: usize = 600;
+
 /// What is waited for.
 struct Wait {
     /// The stage, as the reason of `Ready`.
@@ -42,11 +53,7 @@ pub(super) fn prepare(draft: &mut Draft<'_>) {
     }
     let nodes = Nodes::of(&draft.observed.members);
     keep_operations(draft, &nodes);
-    let missing: Vec<ObjectKind> =
-        OBJECTS.into_iter().filter(|kind| !draft.observed.applied.contains(kind)).collect();
-    if !missing.is_empty() {
-        draft.write(Action::ApplyObjects(missing));
-    }
+    assert_objects(draft, &nodes);
     let provided = nodes::provide(draft, &nodes);
     let staged = staging::stage(draft, &nodes);
     let data_is_there = matches!(staged, Progress::Done);
@@ -73,9 +80,39 @@ fn keep_operations(draft: &mut Draft<'_>, nodes: &Nodes<'_>) {
         keep.extend([format!("gate/{membership}"), format!("tune/{membership}")]);
     }
     if let Some(launch) = launch_of(draft) {
-        keep.extend([format!("stop/{launch}"), format!("launch/{launch}")]);
+        // A stop that failed at a node which is gone is not waited for at the node that takes its place.
+        let is_void = nodes.first().is_none() && matches!(draft.observed.operations.stop, Work::Failed(_));
+        keep.extend((!is_void).then(|| format!("stop/{launch}")));
+        keep.push(format!("launch/{launch}"));
     }
     draft.keep_operations(&keep);
+}
+
+/// Applies what is not known to be there: what was not applied in its present version, and all of it where somebody may have
+/// removed it since and it matters, which is when pods are made and when they cannot be reached.
+fn assert_objects(draft: &mut Draft<'_>, nodes: &Nodes<'_>) {
+    let old = draft.observed.applied_since.map_or(Duration::MAX, |since| elapsed(since, draft.now));
+    let again = if nodes::begins_creation(draft, nodes) {
+        old >= MADE_AGAIN
+    } else {
+        is_doubtful(draft)
+            && draft.observed.applied_since.is_some_and(|since| {
+                // Ever more seldom: what the objects cannot mend must not be written for ever.
+                let wait = nodes::patience(draft, DOUBTED);
+                draft.left(since, wait).is_none()
+            })
+    };
+    let wanted = |kind: &ObjectKind| again || !draft.observed.applied.contains(kind);
+    let kinds = OBJECTS.into_iter().filter(wanted).collect();
+    draft.apply_objects(kinds);
+}
+
+/// Whether nodes are kept from running, as published, by what a missing object would bring about.
+fn is_doubtful(draft: &Draft<'_>) -> bool {
+    let told = draft.old.conditions.iter().find(|old| old.type_ == conditions::PROVISIONED);
+    let told = told.filter(|told| told.status == "False").map(|told| told.reason.as_str());
+    told.is_some_and(|reason| DOUBTS.contains(&reason))
+        || matches!(draft.observed.operations.gate, Work::Failed(_))
 }
 
 pub(super) fn launch_of(draft: &Draft<'_>) -> Option<String> {
@@ -95,8 +132,8 @@ fn gate(
         Some((trouble, false)) => return (Progress::Hindered(trouble), false),
         None => {}
     }
-    if let Some(refused) = &draft.observed.refused {
-        return (Progress::Hindered(refused.trouble.clone()), false);
+    if let Some(refused) = OBJECTS.iter().find_map(|kind| draft.refusal(&Part::Object(*kind))) {
+        return (Progress::Hindered(refused), false);
     }
     let Some(membership) = nodes.membership.clone() else {
         let trouble = nodes::last_end(draft, nodes).or_else(|| nodes.trouble(draft.now, data_is_there));
@@ -252,8 +289,15 @@ fn overdue(draft: &mut Draft<'_>, nodes: &Nodes<'_>, base: Timestamp, trouble: O
     }
     let cause =
         trouble.map_or_else(|| nodes.counts(), |trouble| format!("{}: {}", trouble.reason, trouble.message));
-    let message =
-        format!("after {} s (scheduling.timeoutSeconds) the cluster is not ready: {cause}", limit.as_secs());
+    let gate = &draft.observed.operations.gate;
+    let missing = nodes.missing(|host| answers(gate, false, host));
+    let missing = missing.map(|missing| format!("; missing: {missing}")).unwrap_or_default();
+    // The end of what a scheduler says is worth less than the names.
+    let cause = shortened(&cause, CAUSE);
+    let message = format!(
+        "after {} s (scheduling.timeoutSeconds) the cluster is not ready: {cause}{missing}",
+        limit.as_secs()
+    );
     finish::conclude(draft, finish::Outcome::failed(Trouble::new("NotReadyInTime", message)));
     true
 }
@@ -271,9 +315,9 @@ fn start(draft: &mut Draft<'_>, nodes: &Nodes<'_>) {
     let Some(membership) = &nodes.membership else { return };
     let before = launch_of(draft);
     if let Some(before) = &before
-        && !is_stopped(draft, nodes, before)
+        && let Some(message) = stopping(draft, nodes, before)
     {
-        draft.reconciling("Restarting", "the launch of before is being ended");
+        draft.reconciling("Restarting", &message);
         return;
     }
     if let Some(left) = interrupted_wait(draft) {
@@ -293,23 +337,47 @@ fn start(draft: &mut Draft<'_>, nodes: &Nodes<'_>) {
         nodes.total()
     );
     draft.set(conditions::RUNNING, true, "Launched", &message);
-    draft.ready("Running", &message);
+    draft.ready(run::RUNS, &message);
     draft.reached(|timeline| &mut timeline.launched, draft.now);
     run::begin(draft, nodes);
 }
 
-/// Two launches at once would fight for the nodes.
-fn is_stopped(draft: &mut Draft<'_>, nodes: &Nodes<'_>, launch: &str) -> bool {
+/// Two launches at once would fight for the nodes: says what is waited for while that of before may still run.
+///
+/// A stop that failed proves nothing. It is tried again, and where it does not succeed within [`STOP_LIMIT`] the nodes go:
+/// nothing is left of a launch whose pods are gone.
+fn stopping(draft: &mut Draft<'_>, nodes: &Nodes<'_>, launch: &str) -> Option<String> {
     let operations = &draft.observed.operations;
-    if matches!(operations.launch, Work::Done(_)) || operations.stop.is_over() {
-        return true;
+    if matches!(operations.launch, Work::Done(_)) || matches!(operations.stop, Work::Done(())) {
+        return None;
     }
-    if operations.stop.is_absent()
-        && let Some(first) = nodes.first()
-    {
-        draft.begin(Step::Stop { id: launch.to_owned(), first });
+    let first = nodes.first()?;
+    let step = Step::Stop { id: launch.to_owned(), first };
+    let trouble = match &operations.stop {
+        Work::Failed(trouble) => trouble,
+        Work::Absent => {
+            draft.begin(step);
+            return Some("the launch of before is being ended".to_owned());
+        }
+        Work::Running(()) | Work::Done(()) => {
+            return Some("the launch of before is being ended".to_owned());
+        }
+    };
+    let told = format!("the launch of before could not be ended: {}: {}", trouble.reason, trouble.message);
+    // From when on these nodes are complete and nothing else is waited for.
+    let since = [draft.since(conditions::RUNNING, false), draft.since(conditions::PROVISIONED, true)];
+    let since = since.into_iter().flatten().max().unwrap_or(draft.now);
+    if draft.left(since, STOP_LIMIT).is_some() {
+        draft.retry(step);
+        return Some(format!("{told}; it is tried again"));
     }
-    false
+    let pods: Vec<_> = nodes
+        .members
+        .iter()
+        .filter_map(|member| member.pod.as_ref().map(|pod| (member.name.clone(), pod)))
+        .collect();
+    nodes::delete(draft, &pods);
+    Some(format!("{told}; its nodes are replaced"))
 }
 
 fn interrupted_wait(draft: &Draft<'_>) -> Option<Duration> {

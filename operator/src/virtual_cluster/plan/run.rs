@@ -5,7 +5,7 @@ use std::time::Duration;
 use gridcast_crds::{conditions, virtual_cluster::RestartAction};
 
 use super::{
-    Action, ObjectKind, Step,
+    ObjectKind, Part, Step,
     draft::{Draft, tail},
     finish::{self, LOG_TAIL, Outcome},
     nodes::{self, Nodes},
@@ -18,6 +18,8 @@ use crate::virtual_cluster::{
 
 /// Where a program fails because a node was lost, the loss may be heard of after the failure.
 const LOSS_HEARD: Duration = Duration::from_secs(3);
+/// The reason of a cluster whose program runs.
+pub(super) const RUNS: &str = "Running";
 /// From the end of a launch until its last words arrive.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
@@ -39,6 +41,24 @@ pub(super) fn run(draft: &mut Draft<'_>) {
     } else {
         finish::watch_deadline(draft);
         begin(draft, &nodes);
+        tell_protection(draft);
+    }
+}
+
+/// A program runs without a disruption budget rather than not at all, and people are told.
+fn tell_protection(draft: &mut Draft<'_>) {
+    let Some(launched) = draft.condition(conditions::RUNNING).map(|running| running.message.clone()) else {
+        return;
+    };
+    match draft.refusal(&Part::Object(ObjectKind::DisruptionBudget)) {
+        Some(refused) => {
+            let message = format!("{launched}; a drain may take a node away: {}", refused.message);
+            draft.ready(&refused.reason, &message);
+        }
+        None if draft.condition(conditions::READY).is_some_and(|ready| ready.reason != RUNS) => {
+            draft.ready(RUNS, &launched);
+        }
+        None => {}
     }
 }
 
@@ -50,8 +70,9 @@ pub(super) fn begin(draft: &mut Draft<'_>, nodes: &Nodes<'_>) {
     if !same || draft.observed.operations.launch.is_absent() {
         draft.begin(Step::Launch { id, hosts: nodes.hosts.clone() });
     }
-    if !draft.observed.applied.contains(&ObjectKind::DisruptionBudget) {
-        draft.write(Action::ApplyObjects(vec![ObjectKind::DisruptionBudget]));
+    // With each launch: somebody may have removed it since the one before.
+    if !same || !draft.observed.applied.contains(&ObjectKind::DisruptionBudget) {
+        draft.apply_objects(vec![ObjectKind::DisruptionBudget]);
     }
 }
 

@@ -7,7 +7,7 @@ use gridcast_crds::{
 };
 
 use super::{
-    Action,
+    Action, Part,
     draft::Draft,
     network::Progress,
     nodes::Nodes,
@@ -73,6 +73,9 @@ fn one(
     wanted: &Data,
     found: Option<&Broadcast>,
 ) -> Progress {
+    let part = Part::Broadcast(wanted.name.clone());
+    let told =
+        |trouble: Trouble| Trouble::new(trouble.reason, format!("{}: {}", wanted.name, trouble.message));
     let Some(broadcast) = found else {
         let on_first = wanted.source.node.as_ref().is_some_and(|node| node.name.is_none());
         let first_has_place =
@@ -83,19 +86,20 @@ fn one(
                 wanted.name
             ));
         }
-        draft.write(Action::ApplyBroadcast(index));
-        return Progress::Going(format!("{}: is about to be staged", wanted.name));
+        draft.write(&part, Action::ApplyBroadcast(index));
+        return match draft.refusal(&part) {
+            Some(refused) => Progress::Hindered(told(refused)),
+            None => Progress::Going(format!("{}: is about to be staged", wanted.name)),
+        };
     };
     if broadcast.metadata.deletion_timestamp.is_some() || !is_from(&broadcast.spec.source, &wanted.source) {
         return Progress::Going(format!("{}: what was staged before is being removed", wanted.name));
     }
     if broadcast.spec.strategy != wanted.strategy() {
-        draft.write(Action::ApplyBroadcast(index));
+        draft.write(&part, Action::ApplyBroadcast(index));
     }
     let status = broadcast.status.as_ref();
     let said = status.map(|status| status.conditions.as_slice()).unwrap_or_default();
-    let told =
-        |trouble: Trouble| Trouble::new(trouble.reason, format!("{}: {}", wanted.name, trouble.message));
     match standing(said, status.and_then(|status| status.observed_generation), broadcast.metadata.generation)
     {
         Standing::Ready => Progress::Done,

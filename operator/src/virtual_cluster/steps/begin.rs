@@ -14,7 +14,8 @@ use crate::{
     kind::Owner,
     operations::Reporter,
     virtual_cluster::{
-        Gate, HelperPod, Host, Launch, Released, Step, Tuned, key_generation,
+        Gate, HelperPod, Host, Launch, Released, Step, Tuned,
+        members::keys_in_use,
         objects::machinefile::{launcher, machinefile},
     },
 };
@@ -114,7 +115,7 @@ impl Work {
     async fn collect(self, hosts: Arc<[Host]>, pods: Vec<HelperPod>) -> Result<(), StepFailure> {
         let Some(run) = &self.cluster.spec.run else { return Ok(()) };
         let items = collect::items(run, collect::directory(&self.cluster))?;
-        let authority = self.authority()?;
+        let authority = self.authority(&hosts)?;
         let address = |pod: &HelperPod| pod.pod.address.clone().unwrap_or_default();
         let agents: Result<Vec<Remote>, StepFailure> =
             pods.iter().map(|pod| reach::member(&authority, &pod.name, &address(pod), AGENT_PORT)).collect();
@@ -129,11 +130,12 @@ impl Work {
     }
 
     fn starters(&self, hosts: &[Host]) -> Result<Vec<Remote>, StepFailure> {
-        reach::starters(&self.authority()?, hosts, self.context.settings.starter_port)
+        reach::starters(&self.authority(hosts)?, hosts, self.context.settings.starter_port)
     }
 
-    fn authority(&self) -> Result<ClusterAuthority, StepFailure> {
-        let generation = u32::try_from(key_generation(&self.cluster)).unwrap_or(u32::MAX);
+    /// Of the keys that the nodes have, which may be others than those that are asked for.
+    fn authority(&self, hosts: &[Host]) -> Result<ClusterAuthority, StepFailure> {
+        let generation = u32::try_from(keys_in_use(&self.cluster, hosts)).unwrap_or(u32::MAX);
         Ok(self.context.authority.cluster(self.uid(), generation)?)
     }
 

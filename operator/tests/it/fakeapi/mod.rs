@@ -250,7 +250,10 @@ impl FakeApi {
                 }
                 state.patch(route, query, content_type, &body()?)
             }
-            (&Method::DELETE, Some(_)) => state.delete(&route.key()),
+            (&Method::DELETE, Some(_)) => {
+                let options = if bytes.is_empty() { json!({}) } else { body()? };
+                state.delete_if(&route.key(), &options)
+            }
             _ => Err(Failure(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", method.to_string())),
         }
     }
@@ -299,9 +302,12 @@ fn ok(value: &Value) -> Response<ResponseBody> {
 }
 
 fn status(Failure(code, reason, message): &Failure) -> Response<ResponseBody> {
+    // A field that is not taken is among the causes; a patch that cannot be applied names none.
+    let causes: Vec<Value> =
+        message.split_once(": Invalid value").map(|(field, _)| json!({"field": field})).into_iter().collect();
     let mut response = Response::new(full(&json!({
         "kind": "Status", "apiVersion": "v1", "status": "Failure",
-        "code": code.as_u16(), "reason": reason, "message": message,
+        "code": code.as_u16(), "reason": reason, "message": message, "details": {"causes": causes},
     })));
     *response.status_mut() = *code;
     response

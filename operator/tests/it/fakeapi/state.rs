@@ -243,11 +243,14 @@ impl State {
         if let (Some(existing), Some(uid)) = (&existing, uid)
             && existing["metadata"]["uid"] != uid
         {
-            return Err(Failure(StatusCode::CONFLICT, "Conflict", "another UID".into()));
+            return Err(bad(format!("metadata.uid: Invalid value: {uid:?}: field is immutable")));
         }
         // Server-side apply makes an object, but never one that has only a status.
         if existing.is_none() && route.subresource.is_some() {
             return Err(Failure(StatusCode::NOT_FOUND, "NotFound", key.2));
+        }
+        if existing.is_none() && uid.is_some() && content_type == "application/apply-patch+yaml" {
+            return Err(Failure(StatusCode::CONFLICT, "Conflict", "uid mismatch: no existing object".into()));
         }
         let patched = match content_type {
             "application/apply-patch+yaml" => {
@@ -281,6 +284,16 @@ impl State {
             None => patched,
         };
         Ok(self.write(&key, isolated))
+    }
+
+    /// As a client asks for it, who may say which UID it means.
+    pub(super) fn delete_if(&mut self, key: &Key, options: &Value) -> Result<Value, Failure> {
+        match options["preconditions"]["uid"].as_str() {
+            Some(uid) if self.get(key)?["metadata"]["uid"] != uid => {
+                Err(Failure(StatusCode::CONFLICT, "Conflict", "another UID".into()))
+            }
+            _ => self.delete(key),
+        }
     }
 
     pub(super) fn delete(&mut self, key: &Key) -> Result<Value, Failure> {

@@ -6,7 +6,7 @@ use gridcast_crds::virtual_cluster::status::TunedSetting;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::world::World;
-use crate::virtual_cluster::{members::incarnation, objects::places, observed::*, plan::Step};
+use crate::virtual_cluster::{Memory, members::Made, objects::places, observed::*, plan::Step};
 
 impl World {
     /// The pods that are being made exist.
@@ -23,7 +23,9 @@ impl World {
                     created: Some(self.now),
                     ..Default::default()
                 };
-                self.pods.entry(place.name.clone()).or_insert((incarnation(&self.cluster, place.group), pod));
+                let made = Made::now(&self.cluster, place.group);
+                let pod = MemberPod { keys: Some(made.keys), ..pod };
+                self.pods.entry(place.name.clone()).or_insert((made, pod));
             }
             *work = Work::Done(Creation::default());
         }
@@ -160,5 +162,24 @@ impl World {
                 ..Default::default()
             });
         }
+    }
+
+    /// Another operator takes over.
+    pub(super) fn restart_operator(&mut self) {
+        self.steps.keys().cloned().collect::<Vec<_>>().iter().for_each(|name| self.cancel(name));
+        self.over.clear();
+        self.memory = Memory::default();
+        self.last_write = None;
+    }
+
+    /// From nothing to a program that runs.
+    pub(super) fn bring_up(&mut self) {
+        self.settle();
+        self.create();
+        self.settle();
+        (0..16).for_each(|index| self.run_pod(index));
+        self.settle();
+        self.open_gate();
+        self.settle();
     }
 }

@@ -4,10 +4,7 @@ use gridcast_crds::conditions::{COMPLETE, FAILED, PROVISIONED, READY, RECONCILIN
 use serde_json::json;
 
 use super::world::{World, ready, spec};
-use crate::virtual_cluster::{
-    observed::{Phase, Trouble},
-    plan::ObjectKind,
-};
+use crate::virtual_cluster::observed::{Phase, Trouble};
 
 pub(super) fn reasons(world: &World) -> Vec<&str> {
     world.events.iter().map(|event| event.reason.as_str()).collect()
@@ -22,7 +19,7 @@ pub(super) fn failed(reason: &str) -> Trouble {
 fn an_undisturbed_run() {
     let mut world = World::new(&spec(|_| {}));
     world.bring_up();
-    assert!(world.applied.contains_key(&ObjectKind::DisruptionBudget));
+    assert!(world.has_budget());
     world.rank();
     world.settle();
     world.pass(1);
@@ -43,7 +40,7 @@ fn an_undisturbed_run() {
     assert!(timeline.first_rank.is_some() && timeline.finished.is_some());
     // What runs is removed, and the budget with it.
     assert!(world.pods.values().all(|(_, pod)| pod.deleting.is_some()));
-    assert!(!world.applied.contains_key(&ObjectKind::DisruptionBudget));
+    assert!(!world.has_budget());
     world.reap();
     let writes = world.writes;
     world.settle();

@@ -3,6 +3,9 @@
 mod ends;
 mod happenings;
 mod lifecycle;
+mod objects;
+mod pods;
 mod properties;
 mod states;
+mod stops;
 mod world;

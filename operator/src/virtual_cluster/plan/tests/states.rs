@@ -143,7 +143,7 @@ fn a_starter_that_does_not_answer_is_named() {
     assert_eq!(
         world.told("Failed"),
         "Failed=True/NotReadyInTime: after 600 s (scheduling.timeoutSeconds) the cluster is not ready: NoStarter: \
-         ring-node-2: its starter does not answer"
+         ring-node-2: its starter does not answer; missing: ring-node-1: does not answer, ring-node-2: does not answer"
     );
 }
 

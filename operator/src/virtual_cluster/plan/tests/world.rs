@@ -10,15 +10,19 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::{Value, json};
 
 use crate::virtual_cluster::{
-    members::{creation_key, incarnation, membership},
+    Memory,
+    members::{Asked, Made, creation_key, membership},
     objects::places,
     observed::*,
-    plan::{Action, Event, Finalizer, ObjectKind, Plan, Step, plan},
+    plan::{Action, Event, Finalizer, ObjectKind, Part, Plan, Step, plan},
 };
+
+/// Of the cluster.
+const UID: &str = "uid";
 
 pub(super) struct World {
     pub(super) cluster: VirtualCluster,
-    pub(super) pods: BTreeMap<String, (u64, MemberPod)>,
+    pub(super) pods: BTreeMap<String, (Made, MemberPod)>,
     pub(super) collect_pods: Vec<HelperPod>,
     pub(super) broadcasts: Vec<Broadcast>,
     pub(super) map: Option<NetworkMap>,
@@ -30,8 +34,11 @@ pub(super) struct World {
     pub(super) simple: BTreeMap<String, Work<()>>,
     pub(super) release: Option<Work<Released>>,
     pub(super) over: BTreeMap<String, Timestamp>,
-    pub(super) applied: BTreeMap<ObjectKind, i64>,
-    pub(super) refused: Option<Refusal>,
+    pub(super) memory: Memory,
+    /// What the API server refuses, and why.
+    pub(super) taken: BTreeMap<Part, Trouble>,
+    /// Writes of objects that are no children.
+    pub(super) object_writes: usize,
     pub(super) last_write: Option<Timestamp>,
     pub(super) now: Timestamp,
     pub(super) writes: usize,
@@ -61,7 +68,7 @@ impl World {
         let cluster: VirtualCluster = serde_json::from_value(json!({
             "apiVersion": "gridcast.io/v1alpha1", "kind": "VirtualCluster",
             "metadata": {
-                "name": "ring", "namespace": "default", "uid": "uid", "generation": 1,
+                "name": "ring", "namespace": "default", "uid": UID, "generation": 1,
                 "creationTimestamp": at(0).to_string(),
             },
             "spec": spec,
@@ -81,8 +88,9 @@ impl World {
             simple: BTreeMap::new(),
             release: None,
             over: BTreeMap::new(),
-            applied: BTreeMap::new(),
-            refused: None,
+            memory: Memory::default(),
+            taken: BTreeMap::new(),
+            object_writes: 0,
             last_write: None,
             now: at(0),
             writes: 0,
@@ -107,12 +115,13 @@ impl World {
 
     pub(super) fn observe(&mut self) -> Observed {
         let cluster = &self.cluster;
+        let asked = Asked::of(cluster, &self.memory);
         let mut rest = self.pods.clone();
         let mut members = Vec::new();
         if !cluster.spec.suspend {
             for place in places(cluster) {
                 let found = self.pods.get(&place.name);
-                let right = found.filter(|(made_from, _)| *made_from == incarnation(cluster, place.group));
+                let right = found.filter(|(made, _)| asked.takes(place.group_index, Some(made)));
                 if right.is_some() {
                     rest.remove(&place.name);
                 }
@@ -146,7 +155,7 @@ impl World {
             over_since: self.note_over(),
             names: self.steps.keys().cloned().collect(),
         };
-        let generation = self.cluster.metadata.generation.unwrap();
+        let (applied, applied_since) = self.memory.applied(UID, |kind| kind.version(&self.cluster));
         Observed {
             cluster: Arc::new(self.cluster.clone()),
             members,
@@ -154,17 +163,13 @@ impl World {
             broadcasts: self.broadcasts.iter().cloned().map(Arc::new).collect(),
             network_map: self.map.clone().map(Arc::new),
             collect_pods: self.collect_pods.clone(),
-            applied: self
-                .applied
-                .iter()
-                .filter(|(_, of)| **of == generation)
-                .map(|(kind, _)| *kind)
-                .collect(),
+            applied,
+            applied_since,
             operations,
             last_write: self.last_write,
-            refused: self.refused.clone(),
+            refused: self.memory.refused(UID),
             placed_since: None,
-            budget: self.applied.contains_key(&ObjectKind::DisruptionBudget),
+            budget: self.has_budget(),
         }
     }
 
@@ -234,14 +239,17 @@ impl World {
         match action {
             Action::Cancel(names) => names.iter().for_each(|name| self.cancel(name)),
             Action::ApplyObjects(kinds) => {
-                let generation = self.cluster.metadata.generation.unwrap();
-                self.applied.extend(kinds.into_iter().map(|kind| (kind, generation)));
+                for kind in kinds {
+                    self.object_writes += 1;
+                    self.write(Part::Object(kind));
+                }
             }
-            Action::DeleteDisruptionBudget => {
-                self.applied.remove(&ObjectKind::DisruptionBudget);
-            }
+            Action::DeleteDisruptionBudget => self.memory.note_deleted(UID, ObjectKind::DisruptionBudget),
             Action::ApplyBroadcast(index) => {
                 let data = self.cluster.spec.data[index].clone();
+                if !self.write(Part::Broadcast(data.name.clone())) {
+                    return;
+                }
                 let name = format!("ring-{}", data.name);
                 self.broadcasts.retain(|found| found.metadata.name.as_deref() != Some(&name));
                 let mut broadcast = Broadcast::new(
@@ -260,6 +268,9 @@ impl World {
                 self.broadcasts.retain(|found| found.metadata.name.as_deref() != Some(&name));
             }
             Action::ApplyNetworkMap => {
+                if !self.write(Part::NetworkMap) {
+                    return;
+                }
                 let mut map = NetworkMap::new("ring", gridcast_crds::NetworkMapSpec::default());
                 map.metadata.generation = Some(1);
                 self.map = Some(map);
@@ -277,7 +288,7 @@ impl World {
                     self.collect_pods.retain(|pod| pod.name != name);
                 }
             }
-            Action::CreateCollectPods => {
+            Action::CreateCollectPods(_) => {
                 self.collect_pods =
                     vec![HelperPod { name: "ring-0-collect".into(), pod: MemberPod::default() }];
             }
@@ -302,9 +313,8 @@ impl World {
                 assert_eq!(hosts.len() as u32, self.cluster.spec.nodes(), "all nodes take part");
                 let others = self.launch.iter().filter(|(_, work)| matches!(work, Work::Running(_)));
                 for (other, _) in others {
-                    let stopped =
-                        self.simple.get(&other.replace("launch/", "stop/")).is_some_and(Work::is_over);
-                    assert!(stopped, "{other} still runs when {id} begins");
+                    let stop = self.simple.get(&other.replace("launch/", "stop/"));
+                    assert!(matches!(stop, Some(Work::Done(()))), "{other} still runs when {id} begins");
                 }
                 if !self.launched.contains(id) {
                     self.launched.push(id.clone());
@@ -319,7 +329,7 @@ impl World {
         self.steps.insert(name, step);
     }
 
-    fn cancel(&mut self, name: &str) {
+    pub(super) fn cancel(&mut self, name: &str) {
         self.steps.remove(name);
         self.create.remove(name);
         self.gate.remove(name);
@@ -331,13 +341,21 @@ impl World {
         }
     }
 
-    /// Another operator takes over.
-    pub(super) fn restart_operator(&mut self) {
-        self.steps.keys().cloned().collect::<Vec<_>>().iter().for_each(|name| self.cancel(name));
-        self.over.clear();
-        self.applied.clear();
-        self.last_write = None;
-        self.refused = None;
+    pub(super) fn has_budget(&self) -> bool {
+        self.memory.exists(UID, ObjectKind::DisruptionBudget)
+    }
+
+    /// Whether the API server takes it.
+    fn write(&self, part: Part) -> bool {
+        if let Some(taken) = self.taken.get(&part) {
+            self.memory.note_refused(UID, part, taken.clone(), self.now);
+            return false;
+        }
+        if let Part::Object(kind) = part {
+            self.memory.note_applied(UID, kind, kind.version(&self.cluster), None, self.now);
+        }
+        let _ = self.memory.note_accepted(UID, &part);
+        true
     }
 
     pub(super) fn condition(&self, type_: &str) -> Option<&Condition> {
@@ -362,17 +380,6 @@ impl World {
 
     pub(super) fn is_over(&self) -> bool {
         self.holds(conditions::COMPLETE) || self.holds(conditions::FAILED)
-    }
-
-    /// From nothing to a program that runs.
-    pub(super) fn bring_up(&mut self) {
-        self.settle();
-        self.create();
-        self.settle();
-        (0..16).for_each(|index| self.run_pod(index));
-        self.settle();
-        self.open_gate();
-        self.settle();
     }
 }
 
