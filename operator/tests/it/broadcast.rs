@@ -180,7 +180,7 @@ async fn a_node_without_an_agent_is_waited_for_without_writes() {
     start(&fake);
     node(&fake, "n1");
     broadcast(&fake, &json!({"node": {"name": "n1", "path": "/srv"}}), &["n2"]);
-    let message = reason(&fake, "AgentMissing").await;
+    let message = reason(&fake, "NoAgent").await;
     assert_eq!(message, "there is no Kubernetes node n2; 0 of 1 nodes have it");
     tokio::time::sleep(Duration::from_secs(15)).await;
     let before = fake.requests();
