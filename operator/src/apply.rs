@@ -205,8 +205,9 @@ pub async fn publish_status<K: Watched>(
     let api: Api<K> = Api::namespaced(context.client.clone(), &namespace);
     let patch = json!({
         "apiVersion": K::api_version(&()), "kind": K::kind(&()),
-        // An object that was deleted and made again is not given the state of its predecessor.
-        "metadata": { "uid": object.uid() },
+        // An object that was deleted and made again is not given the state of its predecessor. The UID alone does not say
+        // so: where a status is written, the API server takes the metadata as they are.
+        "metadata": { "uid": object.uid(), "resourceVersion": shown.resource_version() },
         "status": status,
     });
     let (parameters, patch) = (PatchParams::apply(FIELD_MANAGER).force(), Patch::Apply(patch));

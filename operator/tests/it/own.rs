@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use gridcast_crds::{Broadcast, NetworkMap, VirtualCluster};
 use gridcast_operator::{
-    apply::{delete_own, own},
+    apply::{delete_own, own, publish_status},
     context::Context,
     failure::Error,
     kind::Owner,
@@ -211,6 +211,21 @@ async fn an_operator_that_knows_nothing_goes_on_with_what_is_the_clusters() {
     let applied =
         fake.requests()[requests..].iter().filter(|request| request.ends_with("/services/ring")).count();
     assert!(applied >= 2, "asked whose it is, and applied");
+}
+
+/// `kubectl replace --force` while the operator is about to write.
+#[tokio::test(start_paused = true)]
+async fn an_object_that_was_made_again_has_no_state_of_its_predecessor() {
+    let fake = FakeApi::default();
+    let (client, context) = (fake.client(), context(&fake, None));
+    fake.put(&cluster());
+    let old = clusters(&client).get("ring").await.unwrap();
+    fake.ask_to_go("gridcast.io/v1alpha1/virtualclusters", "default", "ring");
+    fake.put(&cluster());
+    let status = gridcast_crds::VirtualClusterStatus { replicas: Some(4), ..Default::default() };
+    let error = publish_status(&context, &old, &status).await.unwrap_err();
+    assert_eq!(error.code(), Some(409));
+    assert_eq!(clusters(&client).get("ring").await.unwrap().status, None);
 }
 
 #[tokio::test(start_paused = true)]

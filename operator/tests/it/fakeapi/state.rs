@@ -240,7 +240,9 @@ impl State {
         let bad = |e: String| Failure(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", e);
         let existing = self.objects.get(&key).cloned();
         let uid = patch["metadata"]["uid"].as_str();
-        if let (Some(existing), Some(uid)) = (&existing, uid)
+        // Where a status is written, the metadata stay as they are, and what a patch says of them is not looked at.
+        if route.subresource.is_none()
+            && let (Some(existing), Some(uid)) = (&existing, uid)
             && existing["metadata"]["uid"] != uid
         {
             return Err(bad(format!("metadata.uid: Invalid value: {uid:?}: field is immutable")));
@@ -256,6 +258,7 @@ impl State {
             "application/apply-patch+yaml" => {
                 let manager = query.get("fieldManager").cloned().unwrap_or_default();
                 let mut next = existing.clone().unwrap_or_else(|| json!({}));
+                check_version(&next, patch)?;
                 let scope =
                     (key.clone(), format!("{manager}/{}", route.subresource.as_deref().unwrap_or("")));
                 if let Some(previous) = self.applied.get(&scope) {
