@@ -227,7 +227,7 @@ async fn open_registry(state: &Path) -> anyhow::Result<Arc<Registry>> {
             Ok(false) => {}
             // Their readers would be told nothing but that permission is denied.
             Err(error) => {
-                tracing::warn!(%error, "cannot label the datasets for containers: where SELinux is enforced, pods cannot read them")
+                tracing::warn!(%error, "cannot label the datasets for containers: where SELinux is enforced, pods cannot read them");
             }
         }
         Ok::<_, datasets::DatasetError>(registry)

@@ -135,7 +135,7 @@ pub async fn serve(options: Options) -> Result<(), ServeError> {
         StarterService::new(Arc::clone(&children), place, Arc::clone(&ranks), files, Arc::clone(&identity));
     let (drain, draining) = oneshot::channel::<()>();
     let fetch = FetchService::new(&name, identity.as_ref().clone());
-    let members = members_server(&identity, listen, service.clone(), fetch, draining).await?;
+    let members = members_server(&identity, listen, service.clone(), fetch, draining)?;
     let reports = reports_server(&socket, ranks)?;
     tracing::info!(name, %listen, socket = %socket.display(), "the starter serves");
     let members = tokio::spawn(members);
@@ -158,7 +158,7 @@ pub async fn serve(options: Options) -> Result<(), ServeError> {
 
 type ServerEnd<E> = Result<(), E>;
 
-async fn members_server(
+fn members_server(
     identity: &Identity,
     listen: SocketAddr,
     service: StarterService,
