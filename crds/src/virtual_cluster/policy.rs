@@ -65,7 +65,9 @@ pub struct Scheduling {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63), regex(pattern = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$"))]
     pub queue_name: Option<String>,
-    /// Seconds after which a cluster whose nodes are not all placed has failed.
+    /// Seconds that each wait may take before the cluster has failed: for nodes that have no place, do not run or do not answer, and
+    /// for what hinders measuring or tuning. Counted anew when the nodes are complete or no longer are, and when the data is
+    /// there; placed nodes that wait for data are not late. Pods that write results are waited for as long.
     #[schemars(range(min = 1, max = 604_800))]
     pub timeout_seconds: i32,
     /// Whether two nodes of the cluster may share a machine.
