@@ -144,8 +144,10 @@ fn patience(observed: &Observed, node: &str, now: Timestamp) -> Option<Duration>
     let Some(NodeAgent::Missing { absent: Some(absent), .. }) = observed.agents.get(node) else {
         return None;
     };
-    let deleted = observed.object.metadata.deletion_timestamp.as_ref().map_or(*absent, |time| time.0);
-    Some(NO_AGENT.saturating_sub(since(deleted.max(*absent), now)))
+    let deleted = observed.object.metadata.deletion_timestamp.as_ref().map(|time| time.0);
+    // One in the future is of a clock that goes before ours, and would be waited for.
+    let begun = deleted.filter(|deleted| *deleted <= now).map_or(*absent, |deleted| deleted.max(*absent));
+    Some(NO_AGENT.saturating_sub(since(begun, now)))
 }
 
 /// What is not removed, where it should have been.

@@ -187,3 +187,23 @@ async fn a_node_without_an_agent_is_waited_for_without_writes() {
     tokio::time::sleep(Duration::from_mins(10)).await;
     assert_eq!(fake.requests(), before);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_the_daemon_set_has_left_does_not_hold_the_end_for_ever() {
+    let fake = FakeApi::default();
+    start(&fake);
+    node(&fake, "n1");
+    broadcast(&fake, &json!({"node": {"name": "n1", "path": "/srv"}}), &["n1"]);
+    reason(&fake, "AgentLost").await;
+    // Its labels have changed: the DaemonSet takes the agent away, and the node stays.
+    fake.ask_to_go(PODS, "gridcast-system", "gridcast-agent-n1");
+    fake.ask_to_go(BROADCASTS, "default", "ics");
+    let message = reason(&fake, "NoAgent").await;
+    assert!(message.contains("without an agent for 120 s it stays there"), "{message}");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(fake.objects(BROADCASTS).len(), 1, "it may come back");
+    eventually("an end", || fake.objects(BROADCASTS).is_empty().then_some(())).await;
+    let told = fake.objects("events.k8s.io/v1/events").into_iter().find(|e| e["reason"] == "DataLeftBehind");
+    let note = told.expect("an event")["note"].as_str().unwrap().to_owned();
+    assert!(note.contains("on n1") && note.contains("data/default/ics"), "{note}");
+}
