@@ -5,9 +5,10 @@ import os
 import shutil
 import subprocess
 
-from kubernetes import ROOT, Failed
+from kubernetes import ROOT, Failed, shell_variable
 
-FOLDERS = "/srv/gridcast-e2e"
+# What volumes are made of: each lab has its own, as each has its own network namespaces.
+FOLDERS = f"/srv/{shell_variable('NS')}"
 
 
 def complete(kube, name, namespace, timeout=90):
