@@ -11,6 +11,12 @@ from kubernetes import ROOT, Failed, shell_variable
 FOLDERS = f"/srv/{shell_variable('NS')}"
 
 
+def alone(scenario):
+    """It breaks or counts what others use: nothing runs beside it."""
+    scenario.alone = True
+    return scenario
+
+
 def complete(kube, name, namespace, timeout=90):
     """Waits for the end, checks that the program ended well where it should have run, and returns the object."""
     kube.wait_condition("vcl", name, namespace, "Ready", reason="Completed", timeout=timeout)

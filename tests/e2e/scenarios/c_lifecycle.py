@@ -6,7 +6,9 @@ import time
 
 from broken import image_on_all_nodes, is_staging, noise, slow_links, staged_on
 from kubernetes import Failed, cluster
-from shared import FOLDERS, RING, complete, data, expect
+from shared import FOLDERS, RING, alone, complete, data, expect
+
+TOGETHER = True
 
 
 def pods(kube, name, namespace):
@@ -68,6 +70,7 @@ def scenario_time_to_live(kube):
         kube.wait("its pods are gone", lambda: not kube.pods(namespace), 60)
 
 
+@alone
 def scenario_deleted_while_staging(kube):
     with kube.namespace("deleted") as namespace, slow_links(kube, 60):
         noise(f"{FOLDERS}/deleted/block", 100)
@@ -90,6 +93,7 @@ def troubled(kube, name, namespace, message, **options):
     return kube.wait_condition("vcl", name, namespace, "Ready", "False", message=message, timeout=30, **options)
 
 
+@alone
 def scenario_troubles_are_conditions_and_recover(kube):
     absent, one = "127.0.0.1:1/is-not-there:1", [("node", 1, 1)]
     with kube.namespace("troubles") as namespace:
