@@ -30,10 +30,6 @@ def agent_pod(kube, node):
     return next(p for p in agents if p["spec"]["nodeName"] == node and "deletionTimestamp" not in p["metadata"])
 
 
-def is_ready_agent(kube, node):
-    return all(status["ready"] for status in agent_pod(kube, node)["status"].get("containerStatuses", [{"ready": False}]))
-
-
 def container_id(pod, name):
     status = next(s for s in pod["status"]["containerStatuses"] if s["name"] == name)
     return status["containerID"].removeprefix("containerd://")
