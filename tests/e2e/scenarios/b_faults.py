@@ -1,6 +1,7 @@
 """Things break: workers, agents, kubelets, the operator, DNS. Programs go on or begin again, and the count is right."""
 
 import os
+import shutil
 import signal
 import time
 
@@ -103,6 +104,7 @@ def scenario_the_operator_is_killed_at_each_stage(kube):
     """One cluster, and its operator dies at each of its stages: no member is touched, nothing begins anew, all is brought home."""
     with kube.namespace("operator") as namespace, slow_links(kube, 60):
         noise(f"{FOLDERS}/staged/block", 40)
+        shutil.rmtree(f"{FOLDERS}/brought", ignore_errors=True)
         for claim in ("staged", "brought"):
             os.makedirs(f"{FOLDERS}/{claim}", mode=0o777, exist_ok=True)
             kube.volume(namespace, claim, f"{FOLDERS}/{claim}")
