@@ -9,6 +9,8 @@ import tempfile
 from kubernetes import ROOT, Failed, cluster
 from shared import FOLDERS, RING, check_schema, complete, data, dataset, expect, listing, on_node, placed
 
+TOGETHER = True
+
 
 def scenario_readme(kube):
     """What the README says, word by word, with a volume of 1 MiB: apply, wait, get, status, report."""

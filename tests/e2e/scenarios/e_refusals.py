@@ -3,7 +3,9 @@
 import re
 
 from kubernetes import SYSTEM, Failed, cluster
-from shared import RING, data, expect
+from shared import data, expect
+
+TOGETHER = True
 
 
 def scenario_foreign_pods_get_nothing(kube):
