@@ -120,6 +120,7 @@ def scenario_states_of_pods(kube):
             for name in (*TABLE, "deleted", "silent", "lost"):
                 states.placed(name)
             begin(states, alive)
+            deleted_by_hand(states)
             for name, (_, reason, message) in TABLE.items():
                 if name not in REPLACED:
                     states.expect(name, reason, message)
@@ -127,7 +128,7 @@ def scenario_states_of_pods(kube):
             place_recovers(states)
             silence_is_told_and_ends(states)
             recover(states)
-            deleted_by_hand(states)
+            replaced_without_kubelet(states)
             node_lost(states, alive)
         finally:
             states.remove()
@@ -138,7 +139,7 @@ def begin(states, alive):
     """Everything at once: most of the time is waiting."""
     alive.discard(LOST)
     states.set("lost", runs("10.77.0.203"))
-    states.api.must("DELETE", f"{states.pods}/deleted-node-1?gracePeriodSeconds=1")
+    states.set("deleted", FINE)
     states.set("silent", runs("10.77.0.201"))
     for name, (status, _, _) in TABLE.items():
         if status and name not in REPLACED:
@@ -191,15 +192,19 @@ def recover(states):
 
 
 def deleted_by_hand(states):
-    """No kubelet removes it: that is told, and after a while it is no longer waited for."""
-    states.expect("deleted", "NodeLeaving", r"deleted-node-1: its pod should be gone, but kubelet has not removed it yet", also=("Provisioning",))
+    """No kubelet removes it: that is told, and after half a minute it is no longer waited for."""
+    states.api.must("DELETE", f"{states.pods}/deleted-node-1?gracePeriodSeconds=1")
+    states.expect("deleted", "NodeLeaving", r"deleted-node-1: its pod should be gone, but kubelet has not removed it yet")
+
+
+def replaced_without_kubelet(states):
     states.wait_other("deleted", 1)
     states.set("deleted", FINE)
     states.expect("deleted", "Provisioning", r"0 of 2 nodes run")
 
 
 def node_lost(states, alive):
-    states.expect("lost", "Unschedulable", r"lost-node-0: 0/\d+ nodes are available: .*unreachable")
+    states.expect("lost", "Unschedulable", r"lost-node-0: 0/\d+ nodes are available: .*untolerated taint")
     alive.add(LOST)
     states.placed("lost")
     states.set("lost", FINE)
