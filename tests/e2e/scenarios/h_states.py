@@ -20,6 +20,11 @@ def now():
     return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
+def ready():
+    at = now()[:19] + "Z"
+    return {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "", "lastHeartbeatTime": at, "lastTransitionTime": at}
+
+
 @contextlib.contextmanager
 def machines(api, kube):
     """Nodes whose heartbeat is ours; gives the set of those that have one."""
@@ -36,11 +41,10 @@ def machines(api, kube):
         for name in (*STEADY, LOST):
             lease = {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": now()}
             api.must("POST", LEASES, {"metadata": {"name": name}, "spec": lease})
-            ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "", "lastHeartbeatTime": now()[:19] + "Z", "lastTransitionTime": now()[:19] + "Z"}
             api.must("POST", "/api/v1/nodes", {
                 "metadata": {"name": name, "labels": {"machine": "lost" if name == LOST else "steady", "kubernetes.io/hostname": name, "kubernetes.io/os": "linux"}},
                 "spec": {"taints": [{"key": TAINT, "effect": "NoSchedule"}]},
-                "status": {"capacity": room, "allocatable": room, "conditions": [ready]},
+                "status": {"capacity": room, "allocatable": room, "conditions": [ready()]},
             })
         beating.start()
         yield alive
@@ -206,6 +210,8 @@ def replaced_without_kubelet(states):
 def node_lost(states, alive):
     states.expect("lost", "Unschedulable", r"lost-node-0: 0/\d+ nodes are available: .*untolerated taint")
     alive.add(LOST)
+    # As its kubelet would say.
+    states.api.patch(f"/api/v1/nodes/{LOST}/status", {"status": {"conditions": [ready()]}})
     states.placed("lost")
     states.set("lost", FINE)
     states.expect("lost", "Provisioning", r"0 of 1 node run")
