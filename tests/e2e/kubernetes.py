@@ -109,9 +109,17 @@ class Kubernetes:
     def is_installed(self):
         return bool(self.helm("list", "-q", "-n", SYSTEM, check=False).strip())
 
-    def install(self):
-        """As the README says, and with the directory that scenarios keep data in."""
-        self.helm("install", "gridcast", "charts/gridcast", "-n", SYSTEM, "--create-namespace", "--set", "agent.sourceDirectories={/srv}")
+    def install(self, *values):
+        """As the README says, with the directory that scenarios keep data in, and with these values."""
+        more = [word for value in values for word in ("--set", value)]
+        self.helm("install", "gridcast", "charts/gridcast", "-n", SYSTEM, "--create-namespace", "--set", "agent.sourceDirectories={/srv}", *more)
+        self.wait_rollout()
+
+    def uninstall(self):
+        self.helm("uninstall", "gridcast", "-n", SYSTEM)
+        self.wait("the system's pods are gone", lambda: not self.pods(SYSTEM), 90)
+
+    def wait_rollout(self):
         for what in ("deployment/gridcast-operator", "daemonset/gridcast-agent"):
             self.kubectl("-n", SYSTEM, "rollout", "status", what, "--timeout=90s")
 
