@@ -81,9 +81,10 @@ impl<'a> Nodes<'a> {
         let alike = troubles.iter().filter(|trouble| trouble.reason == first.reason).count();
         Some(match alike {
             1 => first.clone(),
-            2 => Trouble::new(first.reason.clone(), format!("{}; and 1 more node", first.message)),
             _ => {
-                Trouble::new(first.reason.clone(), format!("{}; and {} more nodes", first.message, alike - 1))
+                let (told, more) = (first.message.trim_end_matches('.'), alike - 1);
+                let nodes = if more == 1 { "node" } else { "nodes" };
+                Trouble::new(first.reason.clone(), format!("{told}; and {more} more {nodes}"))
             }
         })
     }
