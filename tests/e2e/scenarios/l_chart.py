@@ -88,7 +88,7 @@ def scenario_an_uninstallation_leaves_nothing(kube):
 def scenario_definitions_by_kubectl(kube):
     with without_the_chart(kube), kube.namespace("defined") as namespace:
         kube.kubectl("apply", "-f", "crds/")
-        served = lambda: [c for o in kube.get("crd") for c in o.get("status", {}).get("conditions", []) if (c["type"], c["status"]) == ("Established", "True")]
+        served = lambda: [c for o in kube.get("crd") for c in o.get("status", {}).get("conditions") or [] if (c["type"], c["status"]) == ("Established", "True")]
         kube.wait("the definitions are served", lambda: len(served()) == 3, 30)
         kube.install("crds.install=false")
         used(kube, namespace)
