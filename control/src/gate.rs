@@ -6,7 +6,10 @@ use futures::{StreamExt as _, stream};
 use gridcast_proto::v1::{CheckProblem, CheckRequest, ConfigureRequest, Host};
 use tonic::Status;
 
-use crate::{Remote, STARTER_PORT, StepFailure, is_gone, remote::within};
+use crate::{
+    Remote, STARTER_PORT, StepFailure, is_gone,
+    remote::{told, within},
+};
 
 /// Nodes that are asked at once.
 const AT_ONCE: usize = 64;
@@ -128,8 +131,8 @@ async fn check_from(
 
 /// A starter that is not there, or does not take our keys.
 fn refused(remote: &Remote, what: &str, status: &Status) -> StepFailure {
-    let told = gridcast_core::failure::chain(status);
-    let lower = told.to_lowercase();
+    let lower = gridcast_core::failure::chain(status).to_lowercase();
+    let told = told(status);
     if ["certificate", "handshake", "decrypt", "unknown ca"].iter().any(|word| lower.contains(word)) {
         let text = format!(
             "{}: its starter and this controller do not accept each other's keys: {told}",

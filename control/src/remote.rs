@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use gridcast_core::failure::chain;
 use gridcast_proto::v1::{
     self as wire, agent_client::AgentClient, broadcasts_client::BroadcastsClient,
     datasets_client::DatasetsClient, starter_client::StarterClient,
@@ -72,7 +71,7 @@ impl Remote {
     /// Says what went wrong in a call to this node's agent or starter. `what` is what was being done, as in "measuring".
     pub fn failed(&self, reason: &str, what: &str, status: &Status) -> StepFailure {
         if is_gone(status) {
-            let text = format!("{}: the node no longer answers while {what}: {}", self.name, chain(status));
+            let text = format!("{}: the node no longer answers while {what}: {}", self.name, told(status));
             return StepFailure::new("AgentLost", text);
         }
         StepFailure::new(reason, format!("{}: {what}: {}", self.name, status.message()))
@@ -85,6 +84,24 @@ pub fn is_gone(status: &Status) -> bool {
     status.source().is_some() || status.code() == tonic::Code::Unavailable
 }
 
+/// What went wrong, and its causes. The text of a [`Status`] itself shows its source as a debugger would.
+pub(crate) fn told(status: &Status) -> String {
+    use std::error::Error as _;
+    let mut text = status.message().to_owned();
+    let mut cause = status.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) && more != "transport error" {
+            if !text.is_empty() {
+                text.push_str(": ");
+            }
+            text.push_str(&more);
+        }
+        cause = error.source();
+    }
+    if text.is_empty() { status.code().description().to_owned() } else { text }
+}
+
 /// An answer, or that none came in time. A host that was switched off closes no connection.
 pub(crate) async fn within<T>(
     limit: Duration,
@@ -93,5 +110,24 @@ pub(crate) async fn within<T>(
     match tokio::time::timeout(limit, call).await {
         Ok(reply) => reply.map(tonic::Response::into_inner),
         Err(_) => Err(Status::unavailable(format!("no answer within {} s", limit.as_secs()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{0}")]
+    struct Text(&'static str, #[source] Option<Box<Text>>);
+
+    #[test]
+    fn a_failed_call_is_told_for_people() {
+        let cause = Text("No route to host (os error 113)", None);
+        let connecting = Text("tcp connect error", Some(Box::new(cause)));
+        let status = Status::from_error(Box::new(connecting));
+        assert_eq!(told(&status), "tcp connect error: No route to host (os error 113)");
+        assert_eq!(told(&Status::unavailable("no answer within 5 s")), "no answer within 5 s");
+        assert_eq!(told(&Status::unavailable("")), "The service is currently unavailable");
     }
 }

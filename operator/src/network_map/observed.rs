@@ -136,10 +136,11 @@ fn of_members(members: &Members) -> Hosts {
     let waiting: Vec<String> = hosts.iter().filter_map(|host| host.as_ref().err().cloned()).collect();
     if !waiting.is_empty() {
         let message = format!(
-            "{} of {} nodes of VirtualCluster {} do not run yet: {}",
+            "{} of {} nodes of VirtualCluster {} {} not run yet: {}",
             waiting.len(),
             members.wanted.len(),
             members.cluster,
+            if waiting.len() == 1 { "does" } else { "do" },
             named(&waiting)
         );
         return Hosts::Waiting { reason: "WaitingForPods".to_owned(), message };

@@ -153,7 +153,10 @@ fn unplaced(name: &str, status: &PodStatus) -> Option<Trouble> {
     let placed = condition(status, "PodScheduled").filter(|condition| condition.status == "False")?;
     let reason = placed.reason.as_deref().unwrap_or("Unschedulable");
     let told = placed.message.as_deref().unwrap_or("the scheduler finds no place for it");
-    Some(Trouble::new(word(reason), format!("{name}: {}", short(told))))
+    // What the scheduler tried besides says nothing about the cause.
+    let end =
+        [" no new claims to deallocate", " preemption: "].iter().filter_map(|tried| told.find(tried)).min();
+    Some(Trouble::new(word(reason), format!("{name}: {}", short(&told[..end.unwrap_or(told.len())]))))
 }
 
 /// A reason as conditions take it.
@@ -200,7 +203,8 @@ mod tests {
         assert_eq!(
             told(&json!({ "phase": "Pending", "conditions": [{
                 "type": "PodScheduled", "status": "False", "reason": "Unschedulable",
-                "message": "0/3 nodes are available: 3 Insufficient cpu."
+                "message": "0/3 nodes are available: 3 Insufficient cpu. no new claims to deallocate, preemption: 0/3 nodes are \
+                            available: 3 No preemption victims found for incoming pod."
             }] })),
             "Unschedulable: ring-node-1: 0/3 nodes are available: 3 Insufficient cpu."
         );

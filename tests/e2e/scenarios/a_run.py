@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 
@@ -12,39 +13,94 @@ from shared import FOLDERS, RING, check_schema, complete, data, dataset, expect,
 TOGETHER = True
 
 
+DEFAULT_CLASS = """
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: readme, annotations: {storageclass.kubernetes.io/is-default-class: "true"}}
+provisioner: kubernetes.io/no-provisioner
+---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: readme-ics}
+spec:
+  capacity: {storage: 1Gi}
+  accessModes: [ReadWriteOnce]
+  storageClassName: readme
+  persistentVolumeReclaimPolicy: Retain
+  hostPath: {path: PATH}
+  claimRef: {namespace: readme, name: ics}
+"""
+
+
+def readme_block():
+    """The block of the README's Kubernetes section that runs the example, line by line."""
+    section = open(f"{ROOT}/README.md", encoding="utf-8").read().split("\n## On Kubernetes\n")[1].split("\n## ")[0]
+    blocks = [block.partition("\n")[2].strip().splitlines() for block in section.split("```")[1::2]]
+    return next(lines for lines in blocks if any("apply -f examples/ring.yaml" in line for line in lines))
+
+
 def scenario_readme(kube):
-    """What the README says, word by word, with a volume of 1 MiB: apply, wait, get, status, report."""
-    with kube.namespace("readme") as namespace:
-        dataset(f"{FOLDERS}/ics")
-        kube.volume(namespace, "ics", f"{FOLDERS}/ics")
-        kube.kubectl("-n", namespace, "apply", "-f", "examples/ring.yaml")
-        kube.kubectl("-n", namespace, "wait", "--for=condition=Ready", "vcl/ring", "--timeout=90s")
-        found = complete(kube, "ring", namespace)
-        expect("placement", placed(found), {f"ring-node-{i}": [i] for i in range(4)})
-        table = kube.kubectl("-n", namespace, "get", "vcl,bc,nmap")
-        for word in ("virtualcluster.gridcast.io/ring", "broadcast.gridcast.io/ring-ics", "networkmap.gridcast.io/ring", "Completed"):
-            if word not in table:
-                raise Failed(f"kubectl get vcl,bc,nmap does not show {word}:\n{table}")
-        status = kube.gridcast("status", "ring", "-n", namespace).stdout
-        report = json.loads(kube.gridcast("report", "ring", "-n", namespace, "-o", "json").stdout)
-        with tempfile.TemporaryDirectory() as folder:
-            kube.gridcast("report", "ring", "-n", namespace, "--html", f"{folder}/ring.html")
-            if "<html" not in open(f"{folder}/ring.html", encoding="utf-8").read():
-                raise Failed("the report as HTML is no page")
-        for word in ("ring-node-0", "Ready", "ics"):
-            if word not in status:
-                raise Failed(f"kubectl gridcast status does not show {word}:\n{status}")
-        expect("outcome", report["outcome"], "Complete")
-        expect("hosts measured", report["network"]["hosts"], [f"ring-node-{i}" for i in range(4)])
-        if any(not node["verified"] for node in report["data"][0]["nodes"]):
-            raise Failed(f"not verified: {report['data']}")
-        check_schema(report)
-        original = listing(f"{FOLDERS}/ics")
-        for node in {entry["node"] for entry in found["status"]["nodes"]}:
-            if on_node(kube, node, f"/var/lib/gridcast/data/{namespace}/ring-ics") != original:
-                raise Failed(f"{node} has something else than the volume")
-        timeline = report["timeline"]
-        return [f"apply to first rank {timeline['firstRank']:.2f} s; timeline {timeline}"]
+    """The README's block as it stands, where a default StorageClass makes the claim's volume."""
+    shutil.rmtree(f"{FOLDERS}/readme", ignore_errors=True)
+    os.makedirs(f"{FOLDERS}/readme")
+    *lines, last = readme_block()
+    expect("what the last line does", last.split()[:2], ["kubectl", "delete"])
+    try:
+        with kube.namespace("readme") as namespace, tempfile.TemporaryDirectory() as folder:
+            kube.apply(DEFAULT_CLASS.replace("PATH", f"{FOLDERS}/readme"), namespace)
+            shell = user_shell(kube, namespace, folder)
+            watch = subprocess.Popen(shell("until kubectl get vcl/ring 2>/dev/null; do sleep 0.5; done; exec kubectl gridcast status ring -w"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder)
+            told = run_lines(shell, lines, folder)
+            watch.send_signal(signal.SIGINT)
+            seen = watch.communicate(timeout=30)[0]
+            for word in ("ring-node-0", "Ready"):
+                if word not in seen:
+                    raise Failed(f"kubectl gridcast status -w does not show {word}:\n{seen}")
+            notes = look_at_the_run(kube, namespace, told, folder)
+            run_lines(shell, [last], folder)
+            kube.wait("nothing of it is left", lambda: not kube.pods(namespace) and not kube.get("bc", namespace=namespace), 60)
+            return notes
+    finally:
+        kube.kubectl("delete", "storageclass", "readme", "--ignore-not-found")
+
+
+def user_shell(kube, namespace, folder):
+    """A shell of someone who works in this namespace, in a clone."""
+    os.symlink(f"{ROOT}/examples", f"{folder}/examples")
+    shutil.copy(kube.environment["KUBECONFIG"], f"{folder}/config")
+    environment = ["env", f"PATH={kube.environment['PATH']}", f"KUBECONFIG={folder}/config"]
+    shell = lambda script: kube.command(*environment, "bash", "-e", "-o", "pipefail", "-c", script)
+    subprocess.run(shell(f"kubectl config set-context --current --namespace={namespace}"), check=True, capture_output=True)
+    return shell
+
+
+def run_lines(shell, lines, folder):
+    done = subprocess.run(shell("\n".join(lines)), capture_output=True, text=True, timeout=300, cwd=folder)
+    if done.returncode != 0:
+        raise Failed(f"the README's block: exit code {done.returncode}: {done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def look_at_the_run(kube, namespace, told, folder):
+    found = complete(kube, "ring", namespace)
+    expect("placement", placed(found), {f"ring-node-{i}": [i] for i in range(4)})
+    for word in ("virtualcluster.gridcast.io/ring", "broadcast.gridcast.io/ring-ics", "networkmap.gridcast.io/ring", "ring-node-0", "Ready"):
+        if word not in told:
+            raise Failed(f"{word} is not to be seen:\n{told}")
+    if "<html" not in open(f"{folder}/ring.html", encoding="utf-8").read():
+        raise Failed("the report as HTML is no page")
+    report = json.load(open(f"{folder}/ring.json", encoding="utf-8"))
+    expect("outcome", report["outcome"], "Complete")
+    expect("hosts measured", report["network"]["hosts"], [f"ring-node-{i}" for i in range(4)])
+    if any(not node["verified"] for node in report["data"][0]["nodes"]):
+        raise Failed(f"not verified: {report['data']}")
+    check_schema(report)
+    original = listing(f"{FOLDERS}/readme")
+    for node in {entry["node"] for entry in found["status"]["nodes"]}:
+        if on_node(kube, node, f"/var/lib/gridcast/data/{namespace}/ring-ics") != original:
+            raise Failed(f"{node} has something else than the volume")
+    timeline = report["timeline"]
+    return [f"apply to first rank {timeline['firstRank']:.2f} s; timeline {timeline}"]
 
 
 def scenario_data_from_a_configmap(kube):

@@ -3,7 +3,8 @@
 import re
 
 from kubernetes import SYSTEM, Failed, cluster
-from shared import data, expect
+from refused import BROADCAST, CHANGES, DATA, FREED, LONG_NAME, MAP, PAIR, REFUSED, SMALL, THERE, TWO
+from shared import expect
 
 TOGETHER = True
 
@@ -40,90 +41,92 @@ def scenario_foreign_pods_get_nothing(kube):
         expect("network policies of the cluster", len(policy), 1)
 
 
-SMALL = cluster("ring", ["ring"], groups=[("node", 4, 1)])
-BROADCAST = """
-apiVersion: gridcast.io/v1alpha1
-kind: Broadcast
-metadata: {name: weights}
-spec:
-  source: {http: {url: 'https://example.org/w'}}
-  to: {nodes: [a, b]}
-"""
-MAP = """
-apiVersion: gridcast.io/v1alpha1
-kind: NetworkMap
-metadata: {name: rack}
-spec: {of: {nodeSelector: {rack: r1}}}
-"""
-DATA = cluster("ring", ["ring"], groups=[("node", 4, 1)], spec=data("{configMap: {name: ics}}"))
+PATHS = {"VirtualCluster": "virtualclusters", "Broadcast": "broadcasts", "NetworkMap": "networkmaps"}
 
-# manifest, what is replaced, by what, what the message must say: the field and what to do about it
-REFUSED = [
-    (SMALL, "processes: 4", "processes: 5", r"run.processes.*5 processes on 4 slots"),
-    (SMALL, "processes: 4", "processes: 0", r"spec.run.processes.*greater than or equal to 1"),
-    (SMALL, "    processes: 4\n", "", r"spec.run.processes.*[Rr]equired"),
-    (SMALL, "{name: ring}", "{name: ring.x}", r"'\.' is refused because Open MPI"),
-    (SMALL, "{name: ring}", "{name: " + "a" * 49 + "}", r"at most 48 characters, so that suffixes fit, but has 49"),
-    (SMALL, "{name: ring}", "{name: 1ring}", r"beginning with a letter"),
-    (SMALL, "replicas: 4", "replicas: -1", r"groups\[0\].replicas.*greater than or equal to 0"),
-    (SMALL, "replicas: 4", "replicas: 1001", r"groups\[0\].replicas.*less than or equal to 1000"),
-    (SMALL, "replicas: 4", "replicas: four", r"groups\[0\].replicas.*integer"),
-    (SMALL, "slots: 1", "slots: 0", r"groups\[0\].slots.*greater than or equal to 1"),
-    (SMALL, "slots: 1", "slotz: 1", r"unknown field .*slotz"),
-    (SMALL, "name: node\n    replicas", "name: No\n    replicas", r"groups\[0\].name"),
-    (SMALL, '["ring"]', "[]", r"run.command.*at least 1 items"),
-    (SMALL, '["ring"]', "ring", r"run.command.*array"),
-    (SMALL, '["ring"]', "['']", r"must begin with the name of a program"),
-    (SMALL, "image:", "imagee:", r"unknown field .*imagee"),
-    (SMALL, "    pod:\n", "    virtualMachine: {spec: {}}\n    pod:\n", r"exactly one of `pod` and `virtualMachine`"),
-    (SMALL, "  run:", "  network: {tcp: {mode: On}}\n  run:", r"tcp.mode.*Unsupported value"),
-    (SMALL, "  run:", "  network: {probe: {payloadBytes: 65508}}\n  run:", r"payloadBytes.*less than or equal to 65507"),
-    (SMALL, "  run:", "  network: {require: {onViolation: Fail}}\n  run:", r"maxJitterMilliseconds"),
-    (SMALL, "  run:", "  activeDeadlineSeconds: 0\n  run:", r"activeDeadlineSeconds.*greater than or equal to 1"),
-    (SMALL, "  run:", "  cleanup: Everything\n  run:", r"cleanup.*Unsupported value"),
-    (SMALL, "  run:", "  restart: {rules: [{exitCodes: [0], action: Restart}]}\n  run:", r"exitCodes\[0\].*greater than or equal to 1"),
-    (SMALL, "  run:", "  replicas: 2\n  run:", r"processes.*must not exceed `replicas` times the slots"),
-    (DATA, "mountPath: /data/ics", "mountPath: data/ics", r"mountPath"),
-    (DATA, "mountPath: /data/ics", "mountPath: /proc/ics", r"must not be in '/gridcast', '/proc', '/sys' or '/dev'"),
-    (DATA, "mountPath: /data/ics", "mountPath: /usr", r"must not hide a directory that the system needs"),
-    (DATA, "mountPath: /data/ics", "mountPath: /data/../etc", r"must not contain '.' or '..' as a part"),
-    (DATA, "{configMap: {name: ics}}", "{configMap: {name: ics}, secret: {secretName: a}}", r"exactly one of `node`"),
-    (BROADCAST, "{nodes: [a, b]}", "{}", r"exactly one of `nodes`, `nodeSelector` and `virtualCluster`"),
-    (BROADCAST, "https://example.org/w", "ftp://example.org/w", r"source.http.url"),
-    (BROADCAST, "https://example.org/w", "https://me:secret@example.org/w", r"source.http.url"),
-    (BROADCAST, "  to:", "  path: ../../etc\n  to:", r"must not contain '.' or '..' as a part"),
-    (MAP, "nodeSelector: {rack: r1}", "nodes: [a], nodeSelector: {rack: r1}", r"exactly one of `nodes`"),
-    (MAP, "spec: {", "spec: {intervalSeconds: 5, ", r"intervalSeconds.*greater than or equal to 60"),
-]
+
+def rules(kube):
+    """Every rule of the installed definitions: kind, field, and the beginning of its message."""
+
+    def walk(kind, schema, path):
+        for rule in schema.get("x-kubernetes-validations", []):
+            # A message that is computed begins with a text.
+            message = rule.get("message") or rule["messageExpression"].split("'")[1].split("%")[0]
+            yield kind, path + rule.get("fieldPath", ""), message
+        for name, below in schema.get("properties", {}).items():
+            yield from walk(kind, below, f"{path}.{name}")
+        if isinstance(schema.get("items"), dict):
+            yield from walk(kind, schema["items"], f"{path}[]")
+
+    for definition in kube.get("crd"):
+        if definition["spec"]["group"] == "gridcast.io":
+            yield from walk(definition["spec"]["names"]["kind"], definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"], "")
+
+
+def tried(answer):
+    """What an answer says of which field of which kind."""
+    details = answer.get("details", {})
+    for cause in details.get("causes", []):
+        yield details["kind"], re.sub(r"\[\d+\]", "[]", f".{cause.get('field', '')}"), cause["message"]
+
+
+class Refusals:
+    """Asks the API server in a dry run, and keeps what is wrong with its answers."""
+
+    def __init__(self, api, namespace):
+        self.api, self.base = api, f"/apis/gridcast.io/v1alpha1/namespaces/{namespace}"
+        self.problems, self.seen = [], set()
+
+    def create(self, text, query="?dryRun=All&fieldValidation=Strict"):
+        kind = text.split("kind: ")[1].split()[0]
+        return self.api.ask("POST", f"{self.base}/{PATHS[kind]}{query}", text, "application/yaml")
+
+    def change(self, path, spec):
+        return self.api.ask("PATCH", f"{self.base}/{path}?dryRun=All&fieldValidation=Strict", {"spec": spec}, "application/merge-patch+json")
+
+    def accepted(self, what, reply):
+        if reply[0] >= 300:
+            self.problems.append(f"refused: {what}: {reply[1]['message']}")
+
+    def refused(self, what, reply, message):
+        code, answer = reply
+        if code < 300:
+            self.problems.append(f"accepted: {what}")
+            return
+        self.seen.update(tried(answer))
+        if not re.search(message, answer["message"]):
+            self.problems.append(f"{what}: not {message!r} but: {answer['message']}")
+
+    def untried(self, all_rules):
+        hit = lambda rule: any((kind, field) == rule[:2] and rule[2] in message for kind, field, message in self.seen)
+        return [f"no manifest tries the rule of {kind}{field}: {message}" for kind, field, message in all_rules if not hit((kind, field, message))]
 
 
 def scenario_manifests_that_the_api_server_refuses(kube):
-    with kube.namespace("refused") as namespace:
-        problems = []
-        for text in (SMALL, DATA, BROADCAST, MAP):
-            done = kube.run("kubectl", "-n", namespace, "apply", "--dry-run=server", "-f", "-", stdin=text, check=False)
-            if done.returncode != 0:
-                problems.append(f"the original is refused: {done.stderr}")
+    """The table, and that no rule of the definitions is missing in it."""
+    with kube.api() as api, kube.namespace("refused") as namespace:
+        asked = Refusals(api, namespace)
+        for text in (SMALL, DATA, TWO, PAIR, LONG_NAME, BROADCAST, MAP):
+            asked.accepted("the original", asked.create(text))
         for text, old, new, message in REFUSED:
             if old not in text:
-                problems.append(f"{old!r} is not in the manifest")
-                continue
-            done = kube.run(
-                "kubectl", "-n", namespace, "apply", "--dry-run=server", "-f", "-", stdin=text.replace(old, new, 1), check=False
-            )
-            if done.returncode == 0:
-                problems.append(f"accepted: {new!r}")
-            elif not re.search(message, done.stderr, re.DOTALL):
-                problems.append(f"{new!r}: not {message!r} but: {done.stderr.strip()}")
-        # What a running cluster may not change.
-        kube.apply(cluster("fixed", ["sh", "-c", "sleep 60"], groups=[("node", 1, 1)]), namespace)
-        for patch, message in (
-            ('{"spec":{"run":{"command":["other"]}}}', "run may not change except while `suspend` is true"),
-            ('{"spec":{"replicas":3}}', "may not change except while `suspend` is true"),
-        ):
-            done = kube.run("kubectl", "-n", namespace, "patch", "vcl", "fixed", "--type=merge", "-p", patch, check=False)
-            if done.returncode == 0 or message not in done.stderr:
-                problems.append(f"patch {patch}: {done.stderr.strip() or 'accepted'}")
-        if problems:
-            raise Failed("\n".join(problems))
-        return [f"{len(REFUSED) + 2} manifests refused"]
+                asked.problems.append(f"{old!r} is not in the manifest")
+            asked.refused(repr(new), asked.create(text.replace(old, new, 1)), message)
+        for text in (text for texts in THERE.values() for text in texts):
+            asked.accepted("what is to be changed", asked.create(text, ""))
+        for path, spec, message in CHANGES:
+            asked.refused(f"{path}: {spec}", asked.change(path, spec), message)
+        api.patch(f"{asked.base}/virtualclusters/plain", {"spec": {"suspend": True}})
+        for path, spec in FREED:
+            reply = asked.change(path, spec)
+            if "except while" in str(reply[1].get("message")):
+                asked.problems.append(f"refused of a suspended cluster: {spec}: {reply[1]['message']}")
+        all_rules = list(rules(kube))
+        asked.problems += asked.untried(all_rules)
+        # kubectl says the same.
+        text = SMALL.replace("processes: 4", "processes: 5")
+        done = kube.run("kubectl", "-n", namespace, "apply", "--dry-run=server", "-f", "-", stdin=text, check=False)
+        if "5 processes on 4 slots" not in done.stderr:
+            asked.problems.append(f"kubectl: {done.stderr}")
+        if asked.problems:
+            raise Failed("\n".join(asked.problems))
+        return [f"{len(REFUSED)} manifests and {len(CHANGES)} changes refused; they try all {len(all_rules)} rules"]

@@ -43,6 +43,8 @@ pub(super) struct Draft<'a> {
     pub(super) old: VirtualClusterStatus,
     pub(super) status: VirtualClusterStatus,
     pub(super) plan: Plan,
+    /// What the status tells cannot be seen any more after this plan.
+    pub(super) last_chance: bool,
 }
 
 impl<'a> Draft<'a> {
@@ -50,7 +52,7 @@ impl<'a> Draft<'a> {
         let mut old = observed.cluster.status.clone().unwrap_or_default();
         old.conditions.retain(|condition| OWN.contains(&condition.type_.as_str()));
         old.conditions.sort_by_key(|condition| place(&condition.type_));
-        Self { observed, now, status: old.clone(), old, plan: Plan::default() }
+        Self { observed, now, status: old.clone(), old, plan: Plan::default(), last_chance: false }
     }
 
     pub(super) fn spec(&self) -> &'a VirtualClusterSpec {
@@ -214,7 +216,8 @@ impl<'a> Draft<'a> {
         if self.status == self.old {
             return self.plan;
         }
-        if !is_urgent(&self.old, &self.status)
+        if !self.last_chance
+            && !is_urgent(&self.old, &self.status)
             && let Some(last) = self.observed.last_write
             && self.left(last, WRITE_EVERY).is_some()
         {

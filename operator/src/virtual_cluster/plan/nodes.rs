@@ -71,15 +71,20 @@ impl<'a> Nodes<'a> {
 
     /// What keeps a node from running: the first of its kind, and how many more nodes share it.
     pub(super) fn trouble(&self, now: Timestamp, data_is_there: bool) -> Option<Trouble> {
+        // What has ended is replaced in a moment; what waits can be told of later, too.
+        let has_ended = |member: &&Member| member.pod.as_ref().is_some_and(|pod| pod.phase == Phase::Failed);
+        let (ended, others): (Vec<_>, Vec<_>) = self.members.iter().partition(has_ended);
+        let members = ended.into_iter().chain(others);
         let troubles: Vec<Trouble> =
-            self.members.iter().filter_map(|member| trouble_of(member, now, data_is_there)).collect();
+            members.filter_map(|member| trouble_of(member, now, data_is_there)).collect();
         let first = troubles.first()?;
         let alike = troubles.iter().filter(|trouble| trouble.reason == first.reason).count();
         Some(match alike {
             1 => first.clone(),
-            2 => Trouble::new(first.reason.clone(), format!("{}; and 1 more node", first.message)),
             _ => {
-                Trouble::new(first.reason.clone(), format!("{}; and {} more nodes", first.message, alike - 1))
+                let (told, more) = (first.message.trim_end_matches('.'), alike - 1);
+                let nodes = if more == 1 { "node" } else { "nodes" };
+                Trouble::new(first.reason.clone(), format!("{told}; and {more} more {nodes}"))
             }
         })
     }
@@ -268,6 +273,8 @@ fn replace_broken(draft: &mut Draft<'_>, nodes: &Nodes<'_>) {
         let Some(pod) = member.pod.as_ref().filter(|pod| is_broken(pod)) else { continue };
         let made = pod.created.unwrap_or(draft.now);
         if pod.deleting.is_some() || draft.left(made, wait).is_none() {
+            // Why it ended goes with it.
+            draft.last_chance |= pod.deleting.is_none() && pod.trouble.is_some();
             due.push((member.name.clone(), pod));
         }
     }

@@ -185,6 +185,26 @@ fn a_quota_is_waited_for() {
     assert!(!world.holds(STALLED));
 }
 
+/// Its pod is replaced in the same plan, and something was written a moment ago.
+#[test]
+fn why_a_pod_ended_is_told_before_it_is_replaced() {
+    let mut world = World::new(&spec(|_| {}));
+    world.settle();
+    world.create();
+    world.settle();
+    world.pass(60);
+    if let Some((_, pod)) = world.pods.get_mut("ring-node-0") {
+        pod.trouble = Some(Trouble::new("VolumesPending", "ring-node-0: waits"));
+    }
+    world.settle();
+    assert_eq!(world.condition("Ready").unwrap().reason, "VolumesPending");
+    world.fail_pod(1, "InitFailed");
+    world.settle();
+    assert!(world.pods["ring-node-1"].1.deleting.is_some(), "it is being replaced");
+    assert_eq!(world.told("Provisioned"), "Provisioned=False/InitFailed: ring-node-1: InitFailed");
+    assert!(world.events.iter().any(|event| event.reason == "InitFailed"), "{:?}", world.events);
+}
+
 /// A pod that fails at once is made anew, ever more seldom, until the time is over.
 #[test]
 fn a_failing_init_container_is_retried_with_patience() {
