@@ -176,7 +176,7 @@ fn note(quick: &Quick) -> String {
 }
 
 /// The longest of the least round trips, milliseconds; none where a pair has no answer. Both directions of a pair take the
-/// same way: the shorter one tells how far the hosts are. Of many pairs on a busy machine one is late with every ping.
+/// same way: the shorter one tells how far the hosts are. On a busy machine one of many pairs may be late with every ping.
 fn farthest(network: &Network) -> Option<f64> {
     if network.loss_percent.values().flatten().flatten().flatten().any(|loss| *loss >= 100.0) {
         return None;
