@@ -9,6 +9,7 @@ from shared import RING, complete, data, expect
 
 LONG = True
 PROGRAM = ["sh", "-c", "sleep 8"]
+UNMEASURED = "network: {probe: {policy: Never}}\n"
 RULES = {"spec": {"podSelector": {"matchLabels": {"app": "mine"}}}}
 BUDGET = {"spec": {"selector": {"matchLabels": {"app": "mine"}}, "maxUnavailable": 1}}
 # cluster: kind and name of what its user has there already, and what is in it
@@ -44,7 +45,7 @@ def scenario_names_that_are_taken(kube):
         before = {name: state(kube, kind, object_, namespace) for name, (_, kind, object_, _) in TAKEN.items()}
         # One after the other would take minutes.
         for name in TAKEN:
-            spec = data("{configMap: {name: ics}}") if name == "data" else ""
+            spec = data("{configMap: {name: ics}}") if name == "data" else "" if name == "map" else UNMEASURED
             kube.apply(cluster(name, RING if name == "data" else PROGRAM, groups=[("node", 2, 1)], spec=spec), namespace)
         for name, (_, kind, object_, _) in TAKEN.items():
             message = rf'{kind} "{object_}" exists and does not belong to .*{name}; delete or rename it'
@@ -54,7 +55,7 @@ def scenario_names_that_are_taken(kube):
         kube.kubectl("-n", namespace, "delete", "vcl", "service", "--timeout=60s")
         time.sleep(5)
         expect("the user's Service after its cluster has gone", state(kube, "Service", "service", namespace), before["service"])
-        kube.apply(cluster("service", PROGRAM, groups=[("node", 2, 1)]), namespace)
+        kube.apply(cluster("service", PROGRAM, groups=[("node", 2, 1)], spec=UNMEASURED), namespace)
         for _, kind, object_, _ in TAKEN.values():
             kube.kubectl("-n", namespace, "delete", kind, object_, "--timeout=60s")
         for name, (_, kind, object_, _) in TAKEN.items():
@@ -69,7 +70,7 @@ def scenario_a_disruption_budget_of_somebody_else(kube):
         settled = lambda: kube.get("poddisruptionbudget", "ring", namespace).get("status", {}).get("observedGeneration")
         kube.wait("the API server's controller has looked at it", settled, 30)
         before = state(kube, "PodDisruptionBudget", "ring", namespace)
-        kube.apply(cluster("ring", PROGRAM), namespace)
+        kube.apply(cluster("ring", PROGRAM, spec=UNMEASURED), namespace)
         complete(kube, "ring", namespace)
         expect("theirs after the run", state(kube, "PodDisruptionBudget", "ring", namespace), before)
         told = [e["message"] for e in kube.get("events", namespace=namespace) if e["involvedObject"]["kind"] == "VirtualCluster" and e["reason"] == "NameTaken"]
@@ -117,7 +118,7 @@ spec: {terminationGracePeriodSeconds: 0, containers: [{name: user, image: "regis
         kube.apply(theirs, namespace)
         kube.kubectl("-n", namespace, "wait", "--for=condition=Ready", "pod/ring-node-1", "--timeout=60s")
         uid = kube.get("pod", "ring-node-1", namespace)["metadata"]["uid"]
-        kube.apply(cluster("ring", PROGRAM), namespace)
+        kube.apply(cluster("ring", PROGRAM, spec=UNMEASURED), namespace)
         kube.wait_condition("vcl", "ring", namespace, "Ready", "False", reason="NameTaken", message="ring-node-1", timeout=60)
         found = kube.get("pod", "ring-node-1", namespace)
         if found["metadata"]["uid"] != uid or "deletionTimestamp" in found["metadata"] or "ownerReferences" in found["metadata"]:
