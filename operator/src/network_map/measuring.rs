@@ -37,10 +37,6 @@ const NEAR_OMIT: Duration = Duration::from_millis(20);
 const OMIT_ROUND_TRIPS: f64 = 20.0;
 /// Round trips over which a rate is taken, at least.
 const MEASURED_ROUND_TRIPS: f64 = 10.0;
-/// Share of a link that large pings may take, so that none queues behind the one before.
-const PING_SHARE: f64 = 0.6;
-/// Longest wait between two pings: a link of a few kbit/s does not make a measurement last for hours.
-const LONGEST_INTERVAL: f64 = 5.0;
 /// Partners of each host where there are too many for all pairs.
 const PARTNERS: usize = 6;
 /// Hosts that ping each other where there are too many for all pairs.
@@ -108,16 +104,15 @@ async fn pairs(remotes: &[Remote], machines: &[String], ask: &ProbeAsk) -> Resul
     };
     let hosts = remotes.len();
     network.bandwidth_mbps = blank(hosts);
-    let mut interval = ask.interval;
     if ask.bandwidth && hosts > 1 {
         let quick = quick(farthest, hosts);
         network.bandwidth_mbps = measure::bandwidths(remotes, &quick, &shared, &limits).await?;
-        let slowest = network.bandwidth_mbps.iter().flatten().flatten().copied().fold(f64::MAX, f64::min);
-        interval = interval_at(large.first().copied().unwrap_or(0), slowest);
         network.notes.push(note(&quick));
     }
     if !large.is_empty() {
-        let more = measure::measure(remotes, &pings(large, interval), &shared, &limits, &quiet).await?;
+        let interval = if ask.bandwidth { NEAR_INTERVAL } else { ask.interval };
+        let asked = pings(large, interval);
+        let more = measure::latencies(remotes, &asked, &network.bandwidth_mbps, &shared, &limits).await?;
         merge(&mut network, more);
     }
     network.worst = worst_pairs(&network);
@@ -189,12 +184,6 @@ fn farthest(network: &Network) -> Option<f64> {
         *known = known.min(pair.min);
     }
     Some(least.into_values().fold(0.0, f64::max))
-}
-
-/// From one large ping to the next, on links of at least this rate.
-fn interval_at(payload: u32, mbps: f64) -> Duration {
-    let carried = f64::from(payload) * 8.0 / (mbps.max(f64::MIN_POSITIVE) * 1e6 * PING_SHARE);
-    NEAR_INTERVAL.max(Duration::from_secs_f64(carried.min(LONGEST_INTERVAL)))
 }
 
 /// Delay of each host's link: a round trip crosses two links both ways.
@@ -278,13 +267,6 @@ mod tests {
         // Six ordered pairs of three hosts, one at a time: bandwidth and twice ten pings.
         let pings = NEAR_INTERVAL * 9 * 2;
         assert!((near.measured + near.omit + pings) * 6 < Duration::from_secs(1));
-    }
-
-    #[test]
-    fn large_pings_do_not_queue_on_a_slow_link() {
-        assert_eq!(interval_at(50_000, 10_000.0), NEAR_INTERVAL);
-        assert!(interval_at(50_000, 10.0) > Duration::from_millis(60));
-        assert_eq!(interval_at(50_000, 0.0), Duration::from_secs(5));
     }
 
     #[test]
