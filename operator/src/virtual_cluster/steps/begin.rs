@@ -124,9 +124,9 @@ impl Work {
     }
 
     async fn release(self, hosts: Arc<[Host]>) -> Result<Released, StepFailure> {
-        let agents = reach::some_agents(&self.context.agents, &hosts);
+        let agents = || reach::some_agents(&self.context.agents, &hosts);
         let shown = self.cluster.status.as_ref().map_or(&[][..], |status| &status.tcp);
-        Ok(tune::restore(&agents, self.uid(), shown).await)
+        Ok(tune::restore(agents, hosts.len(), self.uid(), shown, tune::RESTORE_PATIENCE).await)
     }
 
     fn starters(&self, hosts: &[Host]) -> Result<Vec<Remote>, StepFailure> {

@@ -8,7 +8,7 @@ use gridcast_core::{
 use gridcast_crds::{
     VirtualClusterSpec,
     source::ClaimPath,
-    virtual_cluster::{Collect, CollectTo, Run, Tcp, TcpMode, TcpProfile},
+    virtual_cluster::{Collect, CollectTo, Run, Tcp, TcpMode, TcpProfile, status::TunedSetting},
 };
 use gridcast_proto::v1::{self as wire, launch_event::Event};
 use jiff::Timestamp;
@@ -309,7 +309,14 @@ async fn settings_are_written_told_and_restored() {
     assert!(tuned.changed > 0 && !tuned.settings.is_empty());
     let changed = tuned.settings.iter().find(|s| s.before != s.applied).unwrap();
     assert_eq!((changed.restored, changed.dry_run), (false, false));
-    let restored = tune::restore(&remotes, "6f1e", &tuned.settings).await;
+    // And it is replaced once more when all is over.
+    members[1].script().refusals = 1;
+    let patience = Duration::from_secs(60);
+    let restored = tune::restore(|| remotes.clone(), 2, "6f1e", &tuned.settings, patience).await;
+    let left = |setting: &&TunedSetting| !setting.restored;
+    for setting in tuned.settings.iter().filter(left) {
+        assert!(restored.restored.contains(&(setting.host.clone(), setting.key.clone())), "{setting:?}");
+    }
     assert!(restored.restored.contains(&(changed.host.clone(), changed.key.clone())));
 }
 
@@ -318,12 +325,12 @@ async fn a_node_without_an_agent_does_not_hold_up_the_release() {
     let ([first, second], remotes) = two().await;
     first.script().settings = [("net.ipv4.tcp_rmem".to_owned(), "1 2 3".to_owned())].into();
     drop(second);
-    let shown = ["m0", "m1"].map(|host| gridcast_crds::virtual_cluster::status::TunedSetting {
+    let shown = ["m0", "m1"].map(|host| TunedSetting {
         host: host.into(),
         key: "net.ipv4.tcp_rmem".into(),
         ..Default::default()
     });
-    let released = tune::restore(&remotes, "6f1e", &shown).await;
+    let released = tune::restore(|| remotes.to_vec(), 2, "6f1e", &shown, Duration::ZERO).await;
     assert_eq!(released.restored, [("m0".to_owned(), "net.ipv4.tcp_rmem".to_owned())].into());
 }
 

@@ -22,8 +22,11 @@ const NOTE_CHARACTERS: usize = 512;
 const PATIENCE: Duration = Duration::from_mins(2);
 /// From one attempt to the next.
 const WAIT: Duration = Duration::from_secs(1);
-/// A node that does not answer does not hold up the end.
+/// A node that does not answer does not hold up the others.
 const RESTORE_LIMIT: Duration = Duration::from_secs(5);
+
+/// How long an agent that is being replaced may hold up the end of a cluster.
+pub const RESTORE_PATIENCE: Duration = Duration::from_secs(20);
 
 /// What is tuned by.
 #[derive(Clone, Debug)]
@@ -89,12 +92,29 @@ fn shown(settings: Vec<TcpSetting>) -> Tuned {
     Tuned { settings: settings.collect(), changed: u32::try_from(changed).unwrap_or(u32::MAX) }
 }
 
-/// Restores what was written on the members that are still there. `shown` is what the status says of it.
-pub async fn restore(remotes: &[Remote], owner: &str, shown: &[TunedSetting]) -> Released {
+/// Restores what was written on the members that are still there. `reach` finds their agents, anew for each attempt; `hosts`
+/// members should have one, and one that is being replaced is waited for as long as `patience`. `shown` is what the status
+/// says of the settings.
+pub async fn restore(
+    reach: impl Fn() -> Vec<Remote> + Send,
+    hosts: usize,
+    owner: &str,
+    shown: &[TunedSetting],
+    patience: Duration,
+) -> Released {
+    let begun = Instant::now();
     let mut settings = tune::published(shown);
-    for silent in tune::restore(remotes, owner, &mut settings, RESTORE_LIMIT).await {
-        // A namespace that is gone took its settings with it; an agent that is gone restores when it is back.
-        tracing::warn!(reason = silent.reason, "{}", silent.message);
+    loop {
+        let remotes = reach();
+        let silent = tune::restore(&remotes, owner, &mut settings, RESTORE_LIMIT).await;
+        if (silent.is_empty() && remotes.len() >= hosts) || begun.elapsed() >= patience {
+            for silent in silent {
+                // A namespace that is gone took its settings with it; in one that stays they stay.
+                tracing::warn!(reason = silent.reason, "{}", silent.message);
+            }
+            break;
+        }
+        tokio::time::sleep(WAIT).await;
     }
     let restored: BTreeSet<(String, String)> = settings
         .into_iter()
