@@ -165,6 +165,33 @@ pub async fn measure(
     Ok(network)
 }
 
+/// Ping-pong of every payload, at a pace that each pair's link carries by itself: `rates`, Mbit/s, `[destination][source]`.
+/// One slow link, or one pair that a busy machine kept from its rate, does not hold up all others.
+pub async fn latencies(
+    remotes: &[Remote],
+    ask: &ProbeAsk,
+    rates: &Rows,
+    shared: &Shared<'_>,
+    limits: &Limits,
+) -> Result<Network, StepFailure> {
+    let hosts: Vec<String> = remotes.iter().map(|remote| remote.name.clone()).collect();
+    let rounds =
+        network::limit(network::disjoint(network::rounds(hosts.len()), shared), limits.latency.pairs);
+    let mut bandwidth = Matrix::new(hosts.clone());
+    for (to, row) in rates.iter().enumerate() {
+        for (from, mbps) in row.iter().enumerate() {
+            if let Some(mbps) = mbps {
+                bandwidth.set(to, from, *mbps);
+            }
+        }
+    }
+    let mut network = Network { hosts, ..Network::default() };
+    for &payload in &ask.payloads {
+        latency(remotes, ask, payload, &rounds, &bandwidth, &mut network).await?;
+    }
+    Ok(network)
+}
+
 /// A quick look at bandwidth, for a plan of who sends to whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quick {
@@ -320,6 +347,7 @@ mod tests {
         let limits = Limits::machines();
         let ask = ProbeAsk::from(&Probe::default());
         task(measure(&[], &ask, &shared, &limits, &|_| ()));
+        task(latencies(&[], &ask, &Rows::new(), &shared, &limits));
         task(bandwidths(&[], &Quick::default(), &shared, &limits));
     }
 }

@@ -57,7 +57,8 @@ impl Agent {
     /// code is then one that kubelet takes as uncertain, and it calls unpublish when the pod goes.
     pub(super) async fn acquire(&self, volume: &Volume) -> Result<PathBuf, Status> {
         let Volume { id, target, namespace, pod: _, broadcast } = volume;
-        let deadline = Instant::now() + self.wait;
+        let begun = Instant::now();
+        let deadline = begun + self.wait;
         let mut pause = FIRST_PAUSE;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -71,7 +72,9 @@ impl Agent {
             };
             let away = match timeout(left + ANSWER, acquire_once(&self.socket, request)).await {
                 Ok(Ok(path)) => return Ok(path),
-                Ok(Err(Broken::Refused(status))) => return Err(self.refused(volume, &status)),
+                Ok(Err(Broken::Refused(status))) => {
+                    return Err(self.refused(volume, &status, begun.elapsed()));
+                }
                 Ok(Err(Broken::Away(why))) => why,
                 Err(_) => "it does not answer".to_owned(),
             };
@@ -84,14 +87,14 @@ impl Agent {
         }
     }
 
-    fn refused(&self, volume: &Volume, status: &Status) -> Status {
+    fn refused(&self, volume: &Volume, status: &Status, waited: Duration) -> Status {
         let Volume { namespace, broadcast, .. } = volume;
         let (node, why) = (&self.node, status.message());
         match status.code() {
             Code::DeadlineExceeded => Status::failed_precondition(format!(
                 "Broadcast {namespace}/{broadcast} is not on node {node} after {} s: {why}. See `kubectl describe broadcast \
                  {broadcast} -n {namespace}`; the pod starts by itself once the data is verified here",
-                self.wait.as_secs()
+                waited.as_secs()
             )),
             code => {
                 let code = match code {
@@ -202,4 +205,30 @@ async fn connect(socket: &Path) -> Result<Channel, Broken> {
         .connect_with_connector(connector)
         .await
         .map_err(|error| Broken::Away(error.source().map_or_else(|| error.to_string(), chain)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::csi::request::Target;
+
+    /// An agent gives up sooner on a dataset that nobody told it of.
+    #[test]
+    fn what_is_told_is_the_time_that_was_waited() {
+        let agent = Agent::new("/nowhere".into(), "n1".into(), Duration::from_secs(100));
+        let volume = Volume {
+            id: "v".into(),
+            target: Target { path: "/v".into(), pod_uid: "u".into() },
+            namespace: "ns".into(),
+            pod: "p".into(),
+            broadcast: "weights".into(),
+        };
+        let status =
+            agent.refused(&volume, &Status::deadline_exceeded("not announced"), Duration::from_secs(30));
+        assert!(
+            status.message().contains("is not on node n1 after 30 s: not announced"),
+            "{}",
+            status.message()
+        );
+    }
 }

@@ -5,7 +5,10 @@
 //! far are measured as a local run does it, for as long as their round trips ask. Of more than [`MOST_PAIRS`] hosts not
 //! every pair is measured, but each host with some others: enough to know the link of each.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use gridcast_control::{
@@ -34,10 +37,6 @@ const NEAR_OMIT: Duration = Duration::from_millis(20);
 const OMIT_ROUND_TRIPS: f64 = 20.0;
 /// Round trips over which a rate is taken, at least.
 const MEASURED_ROUND_TRIPS: f64 = 10.0;
-/// Share of a link that large pings may take, so that none queues behind the one before.
-const PING_SHARE: f64 = 0.6;
-/// Longest wait between two pings: a link of a few kbit/s does not make a measurement last for hours.
-const LONGEST_INTERVAL: f64 = 5.0;
 /// Partners of each host where there are too many for all pairs.
 const PARTNERS: usize = 6;
 /// Hosts that ping each other where there are too many for all pairs.
@@ -105,16 +104,15 @@ async fn pairs(remotes: &[Remote], machines: &[String], ask: &ProbeAsk) -> Resul
     };
     let hosts = remotes.len();
     network.bandwidth_mbps = blank(hosts);
-    let mut interval = ask.interval;
     if ask.bandwidth && hosts > 1 {
         let quick = quick(farthest, hosts);
         network.bandwidth_mbps = measure::bandwidths(remotes, &quick, &shared, &limits).await?;
-        let slowest = network.bandwidth_mbps.iter().flatten().flatten().copied().fold(f64::MAX, f64::min);
-        interval = interval_at(large.first().copied().unwrap_or(0), slowest);
         network.notes.push(note(&quick));
     }
     if !large.is_empty() {
-        let more = measure::measure(remotes, &pings(large, interval), &shared, &limits, &quiet).await?;
+        let interval = if ask.bandwidth { NEAR_INTERVAL } else { ask.interval };
+        let asked = pings(large, interval);
+        let more = measure::latencies(remotes, &asked, &network.bandwidth_mbps, &shared, &limits).await?;
         merge(&mut network, more);
     }
     network.worst = worst_pairs(&network);
@@ -172,19 +170,20 @@ fn note(quick: &Quick) -> String {
     )
 }
 
-/// The longest of the least round trips, milliseconds; none where a pair has no answer.
+/// The longest of the least round trips, milliseconds; none where a pair has no answer. Both directions of a pair take the
+/// same way: the shorter one tells how far the hosts are. On a busy machine one of many pairs may be late with every ping.
 fn farthest(network: &Network) -> Option<f64> {
     if network.loss_percent.values().flatten().flatten().flatten().any(|loss| *loss >= 100.0) {
         return None;
     }
-    // The least of each pair: how far hosts are from each other does not depend on who was busy.
-    Some(network.rtt_summary.values().flatten().map(|pair| pair.min).fold(0.0, f64::max))
-}
-
-/// From one large ping to the next, on links of at least this rate.
-fn interval_at(payload: u32, mbps: f64) -> Duration {
-    let carried = f64::from(payload) * 8.0 / (mbps.max(f64::MIN_POSITIVE) * 1e6 * PING_SHARE);
-    NEAR_INTERVAL.max(Duration::from_secs_f64(carried.min(LONGEST_INTERVAL)))
+    let mut least: BTreeMap<[&str; 2], f64> = BTreeMap::new();
+    for pair in network.rtt_summary.values().flatten() {
+        let mut ends = [pair.from.as_str(), pair.to.as_str()];
+        ends.sort_unstable();
+        let known = least.entry(ends).or_insert(pair.min);
+        *known = known.min(pair.min);
+    }
+    Some(least.into_values().fold(0.0, f64::max))
 }
 
 /// Delay of each host's link: a round trip crosses two links both ways.
@@ -250,6 +249,16 @@ mod tests {
     }
 
     #[test]
+    fn a_pair_that_was_busy_in_one_direction_is_near() {
+        let mut network = network(0.2, 0.0);
+        let pairs = network.rtt_summary.values_mut().next().unwrap();
+        pairs[1].min = 7.0;
+        assert_eq!(farthest(&network), Some(0.2));
+        network.rtt_summary.values_mut().next().unwrap()[0].min = 6.0;
+        assert_eq!(farthest(&network), Some(6.0), "far both ways");
+    }
+
+    #[test]
     fn near_hosts_take_a_tenth_of_a_second_and_far_ones_their_round_trips() {
         let near = quick(0.1, 3);
         assert_eq!((near.measured, near.omit), (NEAR_MEASURED, NEAR_OMIT));
@@ -258,13 +267,6 @@ mod tests {
         // Six ordered pairs of three hosts, one at a time: bandwidth and twice ten pings.
         let pings = NEAR_INTERVAL * 9 * 2;
         assert!((near.measured + near.omit + pings) * 6 < Duration::from_secs(1));
-    }
-
-    #[test]
-    fn large_pings_do_not_queue_on_a_slow_link() {
-        assert_eq!(interval_at(50_000, 10_000.0), NEAR_INTERVAL);
-        assert!(interval_at(50_000, 10.0) > Duration::from_millis(60));
-        assert_eq!(interval_at(50_000, 0.0), Duration::from_secs(5));
     }
 
     #[test]

@@ -200,7 +200,7 @@ async fn a_node_that_the_daemon_set_has_left_does_not_hold_the_end_for_ever() {
     fake.ask_to_go(BROADCASTS, "default", "ics");
     let message = reason(&fake, "NoAgent").await;
     assert!(message.contains("without an agent for 120 s it stays there"), "{message}");
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
     assert_eq!(fake.objects(BROADCASTS).len(), 1, "it may come back");
     eventually("an end", || fake.objects(BROADCASTS).is_empty().then_some(())).await;
     let told = fake.objects("events.k8s.io/v1/events").into_iter().find(|e| e["reason"] == "DataLeftBehind");

@@ -10,6 +10,8 @@ import tempfile
 from kubernetes import ROOT, Failed, cluster
 from shared import FOLDERS, RING, check_schema, complete, data, dataset, expect, listing, on_node, placed
 
+TOGETHER = True
+
 
 DEFAULT_CLASS = """
 apiVersion: storage.k8s.io/v1

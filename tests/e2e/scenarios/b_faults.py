@@ -1,46 +1,19 @@
 """Things break: workers, agents, kubelets, the operator, DNS. Programs go on or begin again, and the count is right."""
 
-import signal
 import os
+import shutil
+import signal
 import time
 
-from kubernetes import SYSTEM, Failed, cluster
-from shared import RING, complete, data, expect, placed
+from broken import agent_pod, is_staging, kill_container, kill_operator, noise, slow_links, staged_on, stopped_agent, uids
+from kubernetes import Failed, cluster
+from shared import FOLDERS, RING, complete, data, expect, placed
 
 SLEEP = ["sh", "-c", "sleep 20"]
 
 
 def running(kube, name, namespace, timeout=60):
     return kube.wait_condition("vcl", name, namespace, "Running", timeout=timeout)
-
-
-def operator_pod(kube):
-    return kube.pods(SYSTEM, "app.kubernetes.io/name=gridcast-operator")[0]
-
-
-def kill_operator(kube):
-    """SIGKILL, and another pod instead: kubelet would wait longer from time to time before it starts the same one again."""
-    before = operator_pod(kube)["metadata"]
-    kube.kubectl("-n", SYSTEM, "delete", "pod", before["name"], "--grace-period=0", "--force")
-    return lambda: kube.wait("another operator is ready", lambda: is_ready(kube, before["uid"]), 90)
-
-
-def is_ready(kube, unlike):
-    return any(
-        pod["metadata"]["uid"] != unlike and "deletionTimestamp" not in pod["metadata"] and all(s["ready"] for s in pod["status"].get("containerStatuses", [{"ready": False}]))
-        for pod in kube.pods(SYSTEM, "app.kubernetes.io/name=gridcast-operator")
-    )
-
-
-def kill_container(kube, pod, name):
-    node = pod["spec"]["nodeName"].removeprefix("n")
-    status = next(s for s in pod["status"]["containerStatuses"] if s["name"] == name)
-    container = status["containerID"].removeprefix("containerd://")
-    kube.node("exec", node, "ctr", "-n", "k8s.io", "task", "kill", "--signal", "SIGKILL", container)
-
-
-def uids(kube, name, namespace):
-    return {p["metadata"]["name"]: p["metadata"]["uid"] for p in kube.pods(namespace, f"gridcast.io/cluster={name}")}
 
 
 def scenario_dns_is_stopped_after_the_gate(kube):
@@ -87,19 +60,16 @@ def scenario_a_worker_is_killed(kube):
 
 
 def scenario_an_agent_is_killed_while_staging(kube):
-    with kube.namespace("agent") as namespace:
-        path = "/srv/gridcast-e2e/large"
-        os.makedirs(path, exist_ok=True)
-        with open(f"{path}/block", "wb") as file:
-            for _ in range(256):
-                file.write(os.urandom(1 << 20))
-        kube.volume(namespace, "large", path)
+    with kube.namespace("agent") as namespace, slow_links(kube, 60):
+        noise(f"{FOLDERS}/large/block", 40)
+        kube.volume(namespace, "large", f"{FOLDERS}/large")
         kube.apply(cluster("ring", RING, spec=data("{persistentVolumeClaim: {claimName: large}}")), namespace)
-        kube.wait("staging has begun", lambda: (kube.get("bc", "ring-ics", namespace) or {}).get("status", {}).get("sizeBytes"), 60)
-        victim = next(p for p in kube.pods(SYSTEM, "app.kubernetes.io/name=gridcast-agent") if p["spec"]["nodeName"] == "n3")
-        kill_container(kube, victim, "agent")
+        kube.wait("staging has begun", lambda: is_staging(kube, "ring-ics", namespace), 60, every=0.05)
+        kill_container(kube, agent_pod(kube, "n3"), "agent")
+        if not is_staging(kube, "ring-ics", namespace):
+            raise Failed("all was staged before the agent was killed")
         complete(kube, "ring", namespace, timeout=180)
-        os.remove(f"{path}/block")
+        os.remove(f"{FOLDERS}/large/block")
 
 
 def scenario_kubelet_and_containerd_are_killed(kube):
@@ -120,31 +90,72 @@ def scenario_kubelet_and_containerd_are_killed(kube):
         complete(kube, "after", namespace)
 
 
+def reached(kube, name, namespace, stage):
+    status = (kube.get("vcl", name, namespace) or {}).get("status", {})
+    ready = next((c for c in status.get("conditions", []) if c["type"] == "Ready"), {})
+    return {
+        "created": bool(status.get("conditions")),
+        "staging": is_staging(kube, f"{name}-ics", namespace),
+        "collecting": ready.get("reason") == "Collecting",
+    }.get(stage, status.get("timeline", {}).get(stage))
+
+
 def scenario_the_operator_is_killed_at_each_stage(kube):
-    with kube.namespace("operator") as namespace:
-        kube.kubectl("-n", namespace, "create", "configmap", "ics", "--from-literal=a=1")
-        stages = {
-            "created": lambda found: found.get("status", {}).get("conditions"),
-            "scheduled": lambda found: found.get("status", {}).get("timeline", {}).get("scheduled"),
-            "staged": lambda found: found.get("status", {}).get("timeline", {}).get("staged"),
-            "measured": lambda found: found.get("status", {}).get("timeline", {}).get("measured"),
-            "launched": lambda found: found.get("status", {}).get("timeline", {}).get("launched"),
-        }
-        notes = []
-        for stage, reached in stages.items():
-            name = f"at-{stage}"
-            kube.apply(cluster(name, ["sh", "-c", "sleep 6; exec examples/ring/ring -n 10 -m 4096 /data/ics"], spec=data("{configMap: {name: ics}}")), namespace)
-            kube.wait(f"{name} is {stage}", lambda: reached(kube.get("vcl", name, namespace)), 60, every=0.05)
+    """One cluster, and its operator dies at each of its stages: no member is touched, nothing begins anew, all is brought home."""
+    with kube.namespace("operator") as namespace, slow_links(kube, 60):
+        noise(f"{FOLDERS}/staged/block", 40)
+        shutil.rmtree(f"{FOLDERS}/brought", ignore_errors=True)
+        for claim in ("staged", "brought"):
+            os.makedirs(f"{FOLDERS}/{claim}", mode=0o777, exist_ok=True)
+            kube.volume(namespace, claim, f"{FOLDERS}/{claim}")
+        results = "mkdir -p /tmp/out && head -c 12582912 /dev/urandom > /tmp/out/$OMPI_COMM_WORLD_RANK"
+        command = ["sh", "-c", f"sleep 20; {results}; exec examples/ring/ring -n 10 -m 4096 /data/ics"]
+        spec = "network: {probe: {count: 200}, tcp: {mode: Apply, profile: Staggered}}\n" + data("{persistentVolumeClaim: {claimName: staged}}")
+        collect = "collect: [{path: /tmp/out, to: {persistentVolumeClaim: {claimName: brought}}}]"
+        kube.apply(cluster("ring", command, spec=spec, run=collect), namespace)
+        before = {}
+        for stage in ("created", "scheduled", "staging", "staged", "measured", "tuned", "launched", "collecting"):
+            kube.wait(f"{stage}", lambda: reached(kube, "ring", namespace, stage), 90, every=0.05)
             back = kill_operator(kube)
-            before = uids(kube, name, namespace)
+            if stage in ("staging", "collecting") and not reached(kube, "ring", namespace, stage):
+                raise Failed(f"{stage} was over before the operator was killed")
+            # A name that is new is a pod that the operator of before had asked for; one that is known keeps its pod.
+            members = {pod: uid for pod, uid in uids(kube, "ring", namespace).items() if pod.startswith("ring-node-")}
+            touched = [pod for pod, uid in before.items() if members.get(pod) != uid]
+            if touched:
+                raise Failed(f"{touched} went by {stage}, although only operators died")
+            before = members
             back()
-            found = complete(kube, name, namespace, timeout=120)
-            expect(f"restarts when killed at {stage}", found["status"]["run"]["restarts"], 0)
-            expect(f"launches when killed at {stage}", found["status"]["run"]["launch"].partition("-")[0], "1")
-            after = uids(kube, name, namespace)
-            for pod, uid in before.items():
-                if after.get(pod, uid) != uid:
-                    raise Failed(f"{pod} was replaced although only the operator died at {stage}")
-            notes.append(f"{stage}: done")
-            kube.kubectl("-n", namespace, "delete", "vcl", name, "--timeout=60s")
-        return notes
+        found = complete(kube, "ring", namespace, timeout=120)
+        expect("launches", found["status"]["run"]["launch"].partition("-")[0], "1")
+        expect("sizes of what was collected", {f.name: f.stat().st_size for f in os.scandir(f"{FOLDERS}/brought/out")}, {str(rank): 12582912 for rank in range(3)})
+        if not all(setting["restored"] for setting in found["status"]["tcp"]):
+            raise Failed(f"settings are not restored: {found['status']['tcp']}")
+        kube.kubectl("-n", namespace, "delete", "vcl", "ring", "--timeout=60s")
+
+
+def scenario_the_operator_is_killed_while_deleting(kube):
+    """A node's agent says nothing, so that the finalizers wait; the operator dies over it, and the next one finishes."""
+    with kube.namespace("finalizer") as namespace:
+        kube.kubectl("-n", namespace, "create", "configmap", "ics", "--from-literal=a=1")
+        spec = "network: {tcp: {mode: Apply, profile: Staggered}}\n" + data("{configMap: {name: ics}}")
+        kube.apply(cluster("ring", ["sleep", "600"], spec=spec), namespace)
+        running(kube, "ring", namespace)
+        expect("nodes that hold the data", sorted(staged_on(kube, namespace)), kube.nodes())
+        with stopped_agent(kube, "n3"):
+            kube.kubectl("-n", namespace, "delete", "vcl", "ring", "--wait=false")
+            for kind, name in (("vcl", "ring"), ("bc", "ring-ics")):
+                kube.wait(f"{kind} is being deleted", lambda: is_going(kube.get(kind, name, namespace)), 60, every=0.05)
+                back = kill_operator(kube)
+                if not is_going(kube.get(kind, name, namespace)):
+                    raise Failed(f"{kind} was gone before the operator was killed")
+                back()
+                if kind == "vcl":
+                    kube.wait_gone("vcl", "ring", namespace, 90)
+        kube.wait_gone("bc", "ring-ics", namespace, 90)
+        kube.wait("no pod is left", lambda: not kube.pods(namespace), 60)
+        expect("data that is left on nodes", staged_on(kube, namespace), {})
+
+
+def is_going(found):
+    return found is not None and "deletionTimestamp" in found["metadata"]

@@ -1,9 +1,14 @@
 """Clusters are suspended, resumed, limited, deleted, finished, described."""
 
+import os
+import shutil
 import time
 
+from broken import image_on_all_nodes, is_staging, noise, slow_links, staged_on
 from kubernetes import Failed, cluster
-from shared import RING, complete, data, expect
+from shared import FOLDERS, RING, alone, complete, data, expect
+
+TOGETHER = True
 
 
 def pods(kube, name, namespace):
@@ -65,56 +70,95 @@ def scenario_time_to_live(kube):
         kube.wait("its pods are gone", lambda: not kube.pods(namespace), 60)
 
 
+@alone
 def scenario_deleted_while_staging(kube):
-    import os
-
-    with kube.namespace("deleted") as namespace:
-        path = "/srv/gridcast-e2e/deleted"
-        os.makedirs(path, exist_ok=True)
-        with open(f"{path}/block", "wb") as file:
-            for _ in range(512):
-                file.write(os.urandom(1 << 20))
-        kube.volume(namespace, "large", path)
+    with kube.namespace("deleted") as namespace, slow_links(kube, 60):
+        noise(f"{FOLDERS}/deleted/block", 100)
+        kube.volume(namespace, "large", f"{FOLDERS}/deleted")
         kube.apply(cluster("ring", RING, spec=data("{persistentVolumeClaim: {claimName: large}}")), namespace)
-        kube.wait("staging has begun", lambda: (kube.get("bc", "ring-ics", namespace) or {}).get("status", {}).get("sizeBytes"), 60)
+        kube.wait("staging has begun", lambda: is_staging(kube, "ring-ics", namespace), 60, every=0.05)
         kube.kubectl("-n", namespace, "delete", "vcl", "ring", "--timeout=90s", timeout=120)
         kube.wait_gone("bc", "ring-ics", namespace, 60)
-        for node in kube.nodes():
-            left = kube.node("exec", node[1:], "sh", "-c", f"ls -A /var/lib/gridcast/data/{namespace} 2>/dev/null || true").stdout
-            if left.strip():
-                raise Failed(f"{node} keeps {left}")
-        os.remove(f"{path}/block")
+        expect("data that is left on nodes", staged_on(kube, namespace), {})
+        os.remove(f"{FOLDERS}/deleted/block")
 
 
+def with_pod(text, lines):
+    """A manifest whose pods have further lines before their containers."""
+    return text.replace("        containers:", "".join(f"        {line}\n" for line in lines) + "        containers:")
+
+
+def troubled(kube, name, namespace, message, **options):
+    """Told as the reason of Ready within seconds; returns the condition."""
+    return kube.wait_condition("vcl", name, namespace, "Ready", "False", message=message, timeout=30, **options)
+
+
+@alone
 def scenario_troubles_are_conditions_and_recover(kube):
+    absent, one = "127.0.0.1:1/is-not-there:1", [("node", 1, 1)]
     with kube.namespace("troubles") as namespace:
         begun = time.monotonic()
-        kube.apply(cluster("image", ["true"], image="127.0.0.1:1/is-not-there:1"), namespace)
-        kube.wait_condition("vcl", "image", namespace, "Ready", "False", message="is-not-there", timeout=20)
+        kube.apply(cluster("image", ["true"], image=absent, groups=one), namespace)
+        troubled(kube, "image", namespace, "is-not-there", reason="ImagePullFailed")
         notes = [f"image pull failure told after {time.monotonic() - begun:.1f} s"]
-
-        kube.apply(cluster("place", ["true"], pod="resources: {requests: {cpu: 99}}"), namespace)
-        kube.wait_condition("vcl", "place", namespace, "Ready", "False", message="[Ii]nsufficient cpu", timeout=20)
-
-        kube.apply("apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: few}\nspec: {hard: {pods: 7}}\n", namespace)
-        kube.wait("the quota counts", lambda: kube.get("resourcequota", "few", namespace).get("status", {}).get("used"), 20)
-        kube.apply(cluster("quota", ["true"]), namespace)
-        kube.wait_condition("vcl", "quota", namespace, "Ready", "False", message="quota", timeout=20)
-        kube.kubectl("-n", namespace, "delete", "resourcequota", "few")
-        complete(kube, "quota", namespace)
-
-        text = cluster("init", ["true"]).replace(
-            "        containers:", "        initContainers: [{name: broken, image: registry.example/busybox:1, command: [sh, -c, 'echo broken >&2; exit 3']}]\n        containers:"
-        )
-        kube.apply(text, namespace)
-        kube.wait_condition("vcl", "init", namespace, "Ready", "False", message=r"broken", timeout=30)
+        with image_on_all_nodes(kube, "registry.example/sl-openmpi:9", absent):
+            # kubelet looks again when its back-off is over; meanwhile the others.
+            places_and_quotas(kube, namespace)
+            what_containers_do(kube, namespace)
+            complete(kube, "image", namespace, timeout=120)
 
         begun = time.monotonic()
-        text = cluster("template", ["true"]).replace("        containers:", "        priorityClassName: there-is-none\n        containers:")
-        kube.apply(text, namespace)
+        kube.apply(with_pod(cluster("template", ["true"]), ["priorityClassName: there-is-none"]), namespace)
         kube.wait_condition("vcl", "template", namespace, "Stalled", reason="InvalidPodTemplate", timeout=10)
         notes.append(f"invalid template told after {time.monotonic() - begun:.1f} s")
         return notes
+
+
+def places_and_quotas(kube, namespace):
+    one = [("node", 1, 1)]
+    kube.apply(cluster("huge", ["true"], groups=one, pod="resources: {requests: {cpu: 99}}"), namespace)
+    troubled(kube, "huge", namespace, "[Ii]nsufficient cpu", reason="Unschedulable")
+    kube.kubectl("-n", namespace, "delete", "vcl", "huge", "--timeout=60s")
+    nodes = kube.nodes()
+    try:
+        kube.kubectl("cordon", *nodes)
+        kube.apply(cluster("place", ["true"], groups=one), namespace)
+        troubled(kube, "place", namespace, "unschedulable", reason="Unschedulable")
+    finally:
+        kube.kubectl("uncordon", *nodes)
+    complete(kube, "place", namespace)
+    # What is there counts, and one of three more.
+    most = len(kube.pods(namespace)) + 1
+    quota = "apiVersion: v1\nkind: ResourceQuota\nmetadata: {{name: few}}\nspec: {{hard: {{pods: {}}}}}\n"
+    kube.apply(quota.format(most), namespace)
+    kube.wait("the quota counts", lambda: kube.get("resourcequota", "few", namespace).get("status", {}).get("used"), 20)
+    kube.apply(cluster("quota", ["true"]), namespace)
+    troubled(kube, "quota", namespace, "quota", reason="QuotaExceeded")
+    kube.apply(quota.format(20), namespace)
+    complete(kube, "quota", namespace)
+    kube.kubectl("-n", namespace, "delete", "resourcequota", "few")
+
+
+def what_containers_do(kube, namespace):
+    """Init containers that fail until a file is there, or take longer than the cluster has; an image without an MPI."""
+    one = [("node", 1, 1)]
+    flag = f"{FOLDERS}/flag"
+    shutil.rmtree(flag, ignore_errors=True)
+    os.makedirs(flag)
+    container = "{{name: {}, image: registry.example/busybox:1, command: [sh, -c, \"{}\"]{}}}"
+    broken = container.format("broken", "test -e /flag/there", ", volumeMounts: [{name: flag, mountPath: /flag}]")
+    slow = container.format("slow", "trap 'exit 1' TERM; sleep 100 & wait", "")
+    kube.apply(
+        with_pod(cluster("init", ["true"], groups=one), [f"volumes: [{{name: flag, hostPath: {{path: {flag}}}}}]", f"initContainers: [{broken}]"]), namespace
+    )
+    kube.apply(with_pod(cluster("late", ["true"], spec="scheduling: {timeoutSeconds: 6}"), [f"initContainers: [{slow}]"]), namespace)
+    kube.apply(cluster("none", ["true"], image="registry.example/busybox:1"), namespace)
+    troubled(kube, "init", namespace, "init-node-0: init container broken ended with code 1", reason="InitFailed")
+    with open(f"{flag}/there", "w", encoding="ascii"):
+        pass
+    troubled(kube, "none", namespace, r"none-node-\d: .*mpirun", reason="NoMpirun")
+    kube.wait_condition("vcl", "late", namespace, "Failed", reason="NotReadyInTime", message=r"after 6 s \(scheduling.timeoutSeconds\)", timeout=40)
+    complete(kube, "init", namespace)
 
 
 def scenario_a_cluster_without_a_program_is_scaled(kube):

@@ -6,6 +6,8 @@ from kubernetes import SYSTEM, Failed, cluster
 from refused import BROADCAST, CHANGES, DATA, FREED, LONG_NAME, MAP, PAIR, REFUSED, SMALL, THERE, TWO
 from shared import expect
 
+TOGETHER = True
+
 
 def scenario_foreign_pods_get_nothing(kube):
     """A pod with the very programs, a key of another cluster, and no key: starter, agent and certificates refuse it."""

@@ -8,7 +8,7 @@ import statistics
 import subprocess
 import time
 
-from b_faults import kill_container, running
+from b_faults import running
 from kubernetes import HERE, LAB, ROOT, SYSTEM, Failed, cluster, seconds
 from shared import FOLDERS, RING, complete, data, dataset, expect, placed
 
@@ -111,28 +111,32 @@ def scenario_a_node_is_switched_off_and_replaced(kube):
         complete(kube, "after", namespace)
 
 
-def scenario_an_agent_is_killed_while_settings_are_applied(kube):
-    with kube.namespace("tuning") as namespace:
-        spec = "network: {tcp: {mode: Apply, profile: Staggered}}"
-        kube.apply(cluster("ring", waiting_ring(20), spec=spec), namespace)
-        kube.wait("it is tuned", lambda: kube.get("vcl", "ring", namespace).get("status", {}).get("timeline", {}).get("tuned"), 60, every=0.05)
-        for victim in kube.pods(SYSTEM, "app.kubernetes.io/name=gridcast-agent"):
-            kill_container(kube, victim, "agent")
-        complete(kube, "ring", namespace, timeout=120)
-        settings = kube.get("vcl", "ring", namespace)["status"]["tcp"]
-        changed = [s for s in settings if s["before"] != s["applied"]]
-        if not changed or not all(s["restored"] for s in changed):
-            raise Failed(f"settings are not restored: {settings}")
-
-
 def scenario_radix_2(kube):
     """The third daemon is started by a worker, not by the launcher."""
     with kube.namespace("radix") as namespace:
         environment = "environment: [" + ", ".join(
             f"{{name: {name}, value: '2'}}" for name in ("OMPI_MCA_routed_radix", "PRTE_MCA_routed_radix")
         ) + "]"
-        kube.apply(cluster("ring", SHORT_RING, groups=[("node", 6, 1)], run=environment), namespace)
+        kube.apply(cluster("ring", waiting_ring(15), groups=[("node", 6, 1)], run=environment), namespace)
+        running(kube, "ring", namespace)
+        by = kube.wait("all daemons were started", lambda: len(sum((by := starts(kube, namespace)).values(), [])) >= 5 and by, 30)
+        workers = {node: started for node, started in by.items() if node != "ring-node-0" and started}
+        if len(by.get("ring-node-0", [])) != 2 or not workers:
+            raise Failed(f"daemons were started by {by}")
         expect("placement", placed(complete(kube, "ring", namespace)), {f"ring-node-{i}": [i] for i in range(6)})
+        return [f"daemons were started by {by}"]
+
+
+def starts(kube, namespace):
+    """For each node, the others on which it started something: `gridcast-starter exec HOST …` goes on as long as that does."""
+    script = "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline 2>/dev/null; echo; done"
+    by = {}
+    for pod in kube.pods(namespace, "gridcast.io/cluster=ring"):
+        name = pod["metadata"]["name"]
+        told = kube.kubectl("-n", namespace, "exec", name, "-c", "node", "--", "sh", "-c", script)
+        words = [line.split() for line in told.splitlines()]
+        by[name] = sorted(w[2] for w in words if len(w) > 2 and w[0].endswith("gridcast-starter") and w[1] == "exec")
+    return by
 
 
 def scenario_deleted_in_each_stage(kube):
@@ -292,17 +296,44 @@ def scenario_figures(kube):
 
 
 def scenario_five_minutes_of_silence(kube):
-    """A settled cluster, a finished one, a broadcast and a map: nobody of gridcast writes for five minutes."""
+    """Whatever an object has settled in, a running program included: nobody of gridcast writes for five minutes."""
+    one = [("node", 1, 1)]
     with kube.namespace("silence") as namespace:
         kube.kubectl("-n", namespace, "create", "configmap", "ics", "--from-literal=a=1")
         kube.apply(cluster("up", None, spec=data("{configMap: {name: ics}}")), namespace)
-        kube.apply(cluster("done", ["true"]), namespace)
-        kube.wait_condition("vcl", "up", namespace, "Ready")
+        kube.apply(cluster("runs", ["sleep", "900"], spec="network: {tcp: {mode: Apply, profile: Staggered}}"), namespace)
+        kube.apply(cluster("done", ["true"], groups=one), namespace)
+        kube.apply(cluster("failed", ["false"], groups=one), namespace)
+        kube.apply(cluster("invalid", ["true"], groups=one, spec="scheduling: {queueName: astro}"), namespace)
+        kube.apply(cluster("rests", ["sleep", "900"], groups=one), namespace)
+        kube.apply(STANDING, namespace)
+        running(kube, "rests", namespace)
+        kube.kubectl("-n", namespace, "patch", "vcl", "rests", "--type=merge", "-p", '{"spec":{"suspend":true}}')
+        kube.wait_condition("vcl", "rests", namespace, "Suspended")
+        kube.wait_condition("vcl", "failed", namespace, "Failed")
+        kube.wait_condition("vcl", "invalid", namespace, "Stalled", reason="Unsupported")
+        for kind, name in (("vcl", "up"), ("bc", "weights"), ("nmap", "rack")):
+            kube.wait_condition(kind, name, namespace, "Ready")
         complete(kube, "done", namespace)
-        time.sleep(10)
+        running(kube, "runs", namespace)
+        time.sleep(20)
         began = time.time()
         time.sleep(300)
         writes = kube.writes(began)
         if writes:
             raise Failed(f"{len(writes)} writes in five minutes: {writes[:10]}")
+        running(kube, "runs", namespace)
         return ["no create, update, patch or delete in 300 s, leases and reviews aside"]
+
+
+STANDING = """
+apiVersion: gridcast.io/v1alpha1
+kind: Broadcast
+metadata: {name: weights}
+spec: {source: {configMap: {name: ics}}, to: {nodeSelector: {kubernetes.io/os: linux}}}
+---
+apiVersion: gridcast.io/v1alpha1
+kind: NetworkMap
+metadata: {name: rack}
+spec: {of: {nodeSelector: {kubernetes.io/os: linux}}, intervalSeconds: 86400}
+"""

@@ -50,6 +50,8 @@ pub(super) struct Script {
     pub stopped: Vec<wire::StopLaunchRequest>,
     pub ranks: Vec<wire::ObservedRank>,
     pub settings: BTreeMap<String, String>,
+    /// What was there before a setting was written.
+    pub journal: BTreeMap<String, String>,
     pub collected: Vec<wire::CollectRequest>,
     /// Fails so many calls before it does what is asked.
     pub refusals: u32,
@@ -321,6 +323,7 @@ impl Agent for Fake {
             .map(|wanted| {
                 let before = script.settings.get(&wanted.key).cloned().unwrap_or_default();
                 if !request.dry_run {
+                    script.journal.entry(wanted.key.clone()).or_insert_with(|| before.clone());
                     script.settings.insert(wanted.key.clone(), wanted.value.clone());
                 }
                 wire::AppliedSetting { key: wanted.key, before, applied: wanted.value, error: String::new() }
@@ -333,7 +336,9 @@ impl Agent for Fake {
         &self,
         _: Request<wire::RestoreSettingsRequest>,
     ) -> Reply<wire::RestoreSettingsReply> {
-        let script = self.script()?;
+        let mut script = self.script()?;
+        let before = std::mem::take(&mut script.journal);
+        script.settings.extend(before);
         let settings = script.settings.iter().map(|(key, value)| wire::RestoredSetting {
             key: key.clone(),
             restored: true,

@@ -1,4 +1,4 @@
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use gridcast_control::{Remote, launch::Program};
 use gridcast_core::{
@@ -274,17 +274,34 @@ fn tcp(mode: TcpMode) -> tune::Order {
     tune::Order { tcp, network: Some(long_and_fat()), probes: 10, owner: "6f1e".into() }
 }
 
+fn usual_settings() -> BTreeMap<String, String> {
+    let settings = [
+        ("net.ipv4.tcp_rmem", "4096 131072 6291456"),
+        ("net.ipv4.tcp_wmem", "4096 16384 4194304"),
+        ("net.ipv4.tcp_congestion_control", "reno"),
+        ("net.ipv4.tcp_slow_start_after_idle", "1"),
+    ];
+    settings.map(|(k, v)| (k.to_owned(), v.to_owned())).into()
+}
+
+/// The reply was lost, or the operator that got it: what was written then is not what was there before.
+#[tokio::test]
+async fn tuned_again_the_values_from_before_are_still_known() {
+    let (members, remotes) = two().await;
+    for member in &members {
+        member.script().settings = usual_settings();
+    }
+    let first = tune::apply(|| Ok(remotes.clone()), &tcp(TcpMode::Apply)).await.unwrap();
+    assert!(first.changed > 0);
+    let again = tune::apply(|| Ok(remotes.clone()), &tcp(TcpMode::Apply)).await.unwrap();
+    assert_eq!((again.changed, again.settings), (first.changed, first.settings));
+}
+
 #[tokio::test]
 async fn settings_are_written_told_and_restored() {
     let (members, remotes) = two().await;
     for member in &members {
-        let settings = [
-            ("net.ipv4.tcp_rmem", "4096 131072 6291456"),
-            ("net.ipv4.tcp_wmem", "4096 16384 4194304"),
-            ("net.ipv4.tcp_congestion_control", "reno"),
-            ("net.ipv4.tcp_slow_start_after_idle", "1"),
-        ];
-        member.script().settings = settings.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+        member.script().settings = usual_settings();
     }
     // An agent that is just being replaced.
     members[1].script().refusals = 1;

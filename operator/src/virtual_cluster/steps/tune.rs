@@ -62,6 +62,14 @@ pub async fn apply(
 }
 
 async fn attempt(remotes: &[Remote], order: &Order) -> Result<Vec<TcpSetting>, StepFailure> {
+    if order.tcp.mode == TcpMode::Apply {
+        // What an attempt before this one wrote, perhaps that of an operator who is gone, would be taken for what was there
+        // before, and never be put back.
+        let silent = tune::restore(remotes, &order.owner, &mut [], RESTORE_LIMIT).await;
+        if let Some(silent) = silent.into_iter().next() {
+            return Err(StepFailure::new("NoAgent", silent.message));
+        }
+    }
     let facts = tune::describe(remotes).await?;
     let plan = tune::plan(remotes, &facts, order.network.as_ref(), order.probes, &order.tcp);
     tune::tune(remotes, &plan, &order.owner, order.tcp.mode != TcpMode::Apply).await

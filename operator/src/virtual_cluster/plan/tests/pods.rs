@@ -11,13 +11,13 @@ use crate::virtual_cluster::plan::{Action, ObjectKind, Step};
 
 impl World {
     /// Only the annotation changes, which is no other generation.
-    fn rotate(&mut self, number: u64) {
+    pub(super) fn rotate(&mut self, number: u64) {
         self.cluster.metadata.annotations =
             Some([("gridcast.io/keys".to_owned(), number.to_string())].into());
     }
 
     /// The operator of before told the pods that there are by other numbers.
-    fn renumber(&mut self) {
+    pub(super) fn renumber(&mut self) {
         self.pods.values_mut().for_each(|(made, _)| made.incarnation ^= 1);
     }
 

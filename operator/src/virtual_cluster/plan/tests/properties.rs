@@ -5,7 +5,13 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::world::{World, condition, ready, spec, stalled};
-use crate::virtual_cluster::observed::{Creation, Gate, Phase, Trouble, Work};
+use crate::virtual_cluster::{
+    observed::{Creation, Gate, Phase, Trouble, Work},
+    plan::{
+        ObjectKind::{DisruptionBudget, Service},
+        Part,
+    },
+};
 
 #[derive(Clone, Debug)]
 enum Happening {
@@ -31,6 +37,9 @@ enum Happening {
     Release,
     Suspend(bool),
     Image(bool),
+    Keys(u64),
+    Taken(bool),
+    Upgrade,
     Operator,
     Crash,
     Delete,
@@ -62,6 +71,9 @@ fn happening() -> impl Strategy<Value = Happening> {
         3 => Just(Release),
         1 => any::<bool>().prop_map(Suspend),
         1 => any::<bool>().prop_map(Image),
+        1 => (1u64..4).prop_map(Keys),
+        1 => any::<bool>().prop_map(Taken),
+        1 => Just(Upgrade),
         2 => Just(Operator),
         2 => Just(Crash),
     ]
@@ -127,6 +139,19 @@ fn happen(world: &mut World, what: &Happening) {
                     pod.containers[0].image = Some(image.into());
                 });
             }
+        }
+        Keys(number) => world.rotate(*number),
+        Taken(true) => {
+            let taken = Trouble::new("NameTaken", "it is somebody else's");
+            let object = if world.now.as_second() % 2 == 0 { Service } else { DisruptionBudget };
+            world.taken.extend(
+                [Part::Object(object), Part::Broadcast("ics".into())].map(|part| (part, taken.clone())),
+            );
+        }
+        Taken(false) => world.taken.clear(),
+        Upgrade => {
+            world.renumber();
+            world.restart_operator();
         }
         Operator => world.restart_operator(),
         // Between what is published and what is done about it.
@@ -216,9 +241,13 @@ proptest! {
         world.settle();
         check(&world, &mut seen, budget);
         for what in &happenings {
+            let ran = world.holds(RUNNING) && !world.cluster.spec.suspend;
             happen(&mut world, what);
             world.settle();
             check(&world, &mut seen, budget);
+            if ran && matches!(what, Happening::Keys(_) | Happening::Taken(_) | Happening::Upgrade) {
+                prop_assert!(world.holds(RUNNING), "{:?} ends no program: {}", what, world.told(RUNNING));
+            }
         }
         // Left alone it comes to rest, and then writes nothing.
         world.pass(1);
