@@ -79,14 +79,12 @@ impl<'a> Nodes<'a> {
             members.filter_map(|member| trouble_of(member, now, data_is_there)).collect();
         let first = troubles.first()?;
         let alike = troubles.iter().filter(|trouble| trouble.reason == first.reason).count();
-        Some(match alike {
-            1 => first.clone(),
-            _ => {
-                let (told, more) = (first.message.trim_end_matches('.'), alike - 1);
-                let nodes = if more == 1 { "node" } else { "nodes" };
-                Trouble::new(first.reason.clone(), format!("{told}; and {more} more {nodes}"))
-            }
-        })
+        if alike == 1 {
+            return Some(first.clone());
+        }
+        let (told, more) = (first.message.trim_end_matches('.'), alike - 1);
+        let nodes = if more == 1 { "node" } else { "nodes" };
+        Some(Trouble::new(first.reason.clone(), format!("{told}; and {more} more {nodes}")))
     }
 
     /// Nodes that keep the cluster from being ready, and what each lacks: the first few, and how many more; none if all
