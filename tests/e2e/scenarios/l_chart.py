@@ -127,8 +127,11 @@ def scenario_one_namespace_is_watched(kube):
         if "status" in found or found["metadata"].get("finalizers") or kube.pods(unseen):
             raise Failed(f"the operator looks at another namespace: {found}")
         kube.kubectl("-n", watched, "delete", "vcl", "ring", "--timeout=60s")
-        kube.kubectl("-n", unseen, "delete", "vcl", "ring", "--timeout=30s")
         kube.uninstall()
+        expect("definitions", len(definitions(kube)), 3)
+        after = kube.get("vcl", "ring", unseen)
+        expect("a cluster of another namespace", after and after["metadata"]["uid"], found["metadata"]["uid"])
+        kube.kubectl("-n", unseen, "delete", "vcl", "ring", "--timeout=30s")
 
 
 def holder(kube):
