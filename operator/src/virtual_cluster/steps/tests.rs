@@ -311,7 +311,7 @@ async fn settings_are_written_told_and_restored() {
     assert_eq!((changed.restored, changed.dry_run), (false, false));
     // And it is replaced once more when all is over.
     members[1].script().refusals = 1;
-    let patience = Duration::from_secs(60);
+    let patience = Duration::from_mins(1);
     let restored = tune::restore(|| remotes.clone(), 2, "6f1e", &tuned.settings, patience).await;
     let left = |setting: &&TunedSetting| !setting.restored;
     for setting in tuned.settings.iter().filter(left) {
@@ -330,7 +330,7 @@ async fn a_node_without_an_agent_does_not_hold_up_the_release() {
         key: "net.ipv4.tcp_rmem".into(),
         ..Default::default()
     });
-    let released = tune::restore(|| remotes.to_vec(), 2, "6f1e", &shown, Duration::ZERO).await;
+    let released = tune::restore(|| remotes.clone(), 2, "6f1e", &shown, Duration::ZERO).await;
     assert_eq!(released.restored, [("m0".to_owned(), "net.ipv4.tcp_rmem".to_owned())].into());
 }
 
