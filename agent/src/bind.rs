@@ -12,9 +12,6 @@ use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, SockaddrStorage, bind, listen, setsockopt, socket, sockopt,
 };
 
-/// Clients that wait in the kernel; as many as the standard library lets wait on Linux.
-const BACKLOG: i32 = 4096;
-
 /// All addresses of both families, at `port`.
 pub(crate) const fn everywhere(port: u16) -> SocketAddr {
     SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port)
@@ -27,7 +24,7 @@ pub(crate) fn tcp(address: SocketAddr) -> io::Result<TcpListener> {
         // What an agent that has ended was connected with does not keep its port.
         setsockopt(&socket, sockopt::ReuseAddr, &true)?;
         bind(socket.as_raw_fd(), &SockaddrStorage::from(address))?;
-        listen(&socket, Backlog::new(BACKLOG)?)?;
+        listen(&socket, Backlog::MAXALLOWABLE)?;
         Ok(socket.into())
     };
     Ok(either(address, open)?)

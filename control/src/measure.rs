@@ -227,6 +227,19 @@ pub async fn bandwidths(
     Ok(found.into_rows())
 }
 
+/// The rates of these pairs (source, destination), one after the other, Mbit/s.
+pub async fn rates_of(
+    remotes: &[Remote],
+    quick: &Quick,
+    pairs: &[(usize, usize)],
+) -> Result<Vec<f64>, StepFailure> {
+    let rounds: Vec<_> = pairs.iter().map(|pair| vec![*pair]).collect();
+    let rate = probe::Rate { measured: quick.measured, omit: quick.omit };
+    let mut found = Matrix::new(remotes.iter().map(|remote| remote.name.clone()).collect());
+    rates(remotes, rate, &rounds, &Network::default(), &mut found).await?;
+    Ok(pairs.iter().map(|&(from, to)| found.get(to, from).unwrap_or(0.0)).collect())
+}
+
 fn pairs(hosts: usize) -> usize {
     hosts * hosts.saturating_sub(1)
 }

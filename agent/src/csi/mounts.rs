@@ -247,10 +247,12 @@ impl Mounts {
 }
 
 /// Whether nobody will ever ask to have this volume removed, and nothing is left of it: kubelet has no record, the kernel
-/// no mount.
+/// no mount. Where kubelet keeps its pods cannot be seen (another directory than before), nothing is known.
 pub(super) fn is_gone(target: &Target) -> Result<bool, MountError> {
     let table = Table::read().map_err(MountError::Table)?;
-    Ok(is_forgotten(target) && table.top(&target.path).is_none())
+    // …/pods of …/pods/UID/volumes/kubernetes.io~csi/NAME/mount
+    let is_seen = target.path.ancestors().nth(5).is_some_and(Path::is_dir);
+    Ok(is_seen && is_forgotten(target) && table.top(&target.path).is_none())
 }
 
 /// Whether kubelet has no record of the volume.

@@ -29,7 +29,8 @@ pub struct Run {
         validation = Rule::new("size(self) == 0 || size(self[0]) > 0").message("must begin with the name of a program")
     )]
     pub command: Vec<String>,
-    /// Directory in which every process starts. The home of the user if absent; locally the current directory.
+    /// Directory in which every process starts. If absent, that of the node's container (`workingDir`, else the image's);
+    /// locally the current directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024), regex(pattern = r"^/[^\x00-\x1f\x7f]*$"))]
     pub working_directory: Option<String>,

@@ -40,16 +40,21 @@ pub async fn own<K: Object>(
                 result => return result,
             },
             None => match create(context, object).await {
-                Err(error) if error.says("AlreadyExists") => error,
+                // A quota that is used up, by this very object perhaps, speaks before it is seen that the name is there.
+                Err(error) if error.says("AlreadyExists") || error.code() == Some(403) => error,
                 result => return result,
             },
         };
         if tries == TRIES {
             return Err(refused);
         }
-        if refused.says("AlreadyExists") {
+        let forbidden = refused.code() == Some(403);
+        if forbidden || refused.says("AlreadyExists") {
             let namespace = object.namespace().unwrap_or_default();
             known = prove::<K>(context, &namespace, &object.name_any(), owner).await?;
+            if forbidden && known.is_none() {
+                return Err(refused);
+            }
         }
     }
 }

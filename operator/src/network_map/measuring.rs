@@ -37,6 +37,11 @@ const NEAR_OMIT: Duration = Duration::from_millis(20);
 const OMIT_ROUND_TRIPS: f64 = 20.0;
 /// Round trips over which a rate is taken, at least.
 const MEASURED_ROUND_TRIPS: f64 = 10.0;
+/// Rates below this share of the median are measured again.
+const FAR_BELOW: f64 = 0.1;
+/// Pings of hosts that are near are sent as if their links carried this at least, Mbit/s: while they go on, no other
+/// measurement has its turn on either machine.
+const LEAST_PACE: f64 = 10.0;
 /// Partners of each host where there are too many for all pairs.
 const PARTNERS: usize = 6;
 /// Hosts that ping each other where there are too many for all pairs.
@@ -108,15 +113,35 @@ async fn pairs(remotes: &[Remote], machines: &[String], ask: &ProbeAsk) -> Resul
         let quick = quick(farthest, hosts);
         network.bandwidth_mbps = measure::bandwidths(remotes, &quick, &shared, &limits).await?;
         network.notes.push(note(&quick));
+        again(remotes, &quick, &mut network.bandwidth_mbps).await?;
     }
     if !large.is_empty() {
         let interval = if ask.bandwidth { NEAR_INTERVAL } else { ask.interval };
         let asked = pings(large, interval);
-        let more = measure::latencies(remotes, &asked, &network.bandwidth_mbps, &shared, &limits).await?;
+        let pace = network.bandwidth_mbps.iter();
+        let pace = pace.map(|row| row.iter().map(|mbps| mbps.map(|mbps| mbps.max(LEAST_PACE))).collect());
+        let more = measure::latencies(remotes, &asked, &pace.collect(), &shared, &limits).await?;
         merge(&mut network, more);
     }
     network.worst = worst_pairs(&network);
     Ok(network)
+}
+
+/// Measures once more, and longer, what is far below the others: in a tenth of a second a busy machine may not have sent at
+/// all. The greater figure is nearer to what the link carries.
+async fn again(remotes: &[Remote], quick: &Quick, rates: &mut Rows) -> Result<(), StepFailure> {
+    let mut known: Vec<f64> = rates.iter().flatten().flatten().copied().collect();
+    known.sort_by(f64::total_cmp);
+    let Some(usual) = known.get(known.len() / 2) else { return Ok(()) };
+    let low = usual * FAR_BELOW;
+    let cells = (0..rates.len()).flat_map(|to| (0..remotes.len()).map(move |from| (from, to)));
+    let pairs: Vec<_> = cells.filter(|&(from, to)| rates[to][from].is_some_and(|mbps| mbps < low)).collect();
+    let longer = Quick { measured: quick.measured * 4, omit: quick.omit * 4, ..*quick };
+    let found = measure::rates_of(remotes, &longer, &pairs).await?;
+    for ((from, to), mbps) in pairs.into_iter().zip(found) {
+        rates[to][from] = rates[to][from].map(|before| before.max(mbps));
+    }
+    Ok(())
 }
 
 async fn links(remotes: &[Remote], machines: &[String], ask: &ProbeAsk) -> Result<Links, StepFailure> {

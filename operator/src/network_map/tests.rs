@@ -299,6 +299,21 @@ async fn near_hosts_are_opened_then_pinged_then_measured_and_pinged_at_their_pac
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_is_far_below_the_others_is_measured_again_and_does_not_hold_them_up() {
+    let agents = Agents::start(&["a", "c", "starved"]).await;
+    let network = measured(&agents, &["a", "c", "starved"], true).await;
+    assert_eq!(network.bandwidth_mbps[2], [Some(1.0), Some(1.0), None]);
+    for (from, calls) in [("a", [1, 2]), ("starved", [1, 0])] {
+        let asked = agents.asked(from);
+        let of = |to: &str| asked.iter().filter(|call| **call == format!("bandwidth to {to}")).count();
+        assert_eq!([of("c"), of("starved")], calls, "{asked:?}");
+    }
+    // At 1 Mbit/s it would be 666,666.
+    let asked = agents.asked("a");
+    assert!(asked.contains(&"10 pings of 50000 to starved every 66666".to_owned()), "{asked:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn only_what_is_asked_for_is_measured() {
     let agents = Agents::start(&["a", "b"]).await;
     let network = measured(&agents, &["a", "b"], false).await;

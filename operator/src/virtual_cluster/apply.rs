@@ -10,7 +10,7 @@ use kube::ResourceExt as _;
 
 use super::{
     create,
-    members::key_generation,
+    members::{Made, key_generation},
     objects::Blueprint,
     observed::{Creation, Observed, Trouble},
     plan::{self, Action, Finalizer, ObjectKind, Part, Plan, Step},
@@ -229,13 +229,28 @@ async fn object(context: &Context, cluster: &VirtualCluster, kind: ObjectKind) -
             let generation = u32::try_from(blueprint.keys).unwrap_or(u32::MAX);
             let authority = context.authority.cluster(&uid, generation).map_err(keys)?;
             let secret = blueprint.keys_secret(authority.member_keys().map_err(keys)?);
-            apply::create_if_absent(context, &secret).await?;
+            match apply::create_if_absent(context, &secret).await {
+                // A quota that is used up speaks before it is seen that the Secret is there, which pods tell that have it.
+                Err(error)
+                    if error.code() == Some(403) && has_nodes_with(context, cluster, blueprint.keys) => {}
+                result => drop(result?),
+            }
             None
         }
     };
     let uid = cluster.uid().unwrap_or_default();
     context.clusters.note_applied(&uid, kind, kind.version(cluster), made, (context.now)());
     Ok(())
+}
+
+/// Whether a node of `cluster` runs with these keys.
+fn has_nodes_with(context: &Context, cluster: &VirtualCluster, keys: u64) -> bool {
+    let namespace = cluster.namespace().unwrap_or_default();
+    super::objects::places(cluster).any(|place| {
+        let pod = context.stores.pods.get(&namespace, &place.name);
+        let runs = |pod: &Arc<Pod>| pod.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Running");
+        pod.filter(runs).and_then(|pod| Made::of(&pod)).is_some_and(|made| made.keys == keys)
+    })
 }
 
 /// Makes or changes `object` as one of `cluster`'s; its UID.
@@ -289,8 +304,18 @@ async fn child<K: Watched>(context: &Context, cluster: &VirtualCluster, object: 
 async fn collect_pods(context: &Context, cluster: &VirtualCluster, keys: u64) -> Result<(), Error> {
     let image = image(context);
     let blueprint = Blueprint { keys, ..blueprint(context, cluster, &image) };
+    let owner = Owner::of(cluster);
     for pod in blueprint.collect_pods() {
-        apply::create_pod(context, &pod).await?;
+        if apply::create_pod(context, &pod).await? != apply::Creation::Exists {
+            continue;
+        }
+        let found = context.stores.pods.get(&pod.namespace().unwrap_or_default(), &pod.name_any());
+        let is_ours =
+            |found: &Pod| found.owner_references().first().is_some_and(|first| first.uid == owner.uid);
+        if found.as_deref().is_none_or(|found| !is_ours(found)) {
+            let (what, name) = ("Pod".to_owned(), pod.name_any());
+            return Err(Error::NameTaken { what, name, owner: owner.to_string() });
+        }
     }
     Ok(())
 }

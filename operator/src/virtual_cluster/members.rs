@@ -99,6 +99,8 @@ impl Made {
 pub struct Asked {
     groups: Vec<Made>,
     by_name: bool,
+    /// New keys wait for the next pods.
+    any_keys: bool,
 }
 
 impl Asked {
@@ -116,12 +118,17 @@ impl Asked {
         let asked = digest(&numbers.iter().map(String::as_str).collect::<Vec<_>>());
         let uid = cluster.metadata.uid.as_deref().unwrap_or_default();
         let same = memory.asks_the_same(uid, &asked, seen);
-        Self { by_name: same && status.is_some_and(holds_pods), groups }
+        let holds = status.is_some_and(holds_pods);
+        Self { by_name: same && holds, any_keys: holds, groups }
     }
 
     /// Whether a pod of the right name that was made from `made` is one of them.
     pub fn takes(&self, group_index: usize, made: Option<&Made>) -> bool {
-        self.by_name || self.groups.get(group_index).zip(made).is_some_and(|(asked, made)| made.serves(asked))
+        let serves = |(asked, made): (&Made, &Made)| {
+            let keys = if self.any_keys { made.keys } else { asked.keys };
+            made.serves(&Made { keys, ..*asked })
+        };
+        self.by_name || self.groups.get(group_index).zip(made).is_some_and(serves)
     }
 }
 

@@ -53,7 +53,9 @@ impl Memory {
         self.read(uid, |cluster| {
             let current =
                 || cluster.applied.iter().filter(|(kind, applied)| applied.version == version(**kind));
-            (current().map(|(kind, _)| *kind).collect(), current().map(|(_, applied)| applied.at).min())
+            // The budget comes and goes with launches: it says nothing of the others.
+            let lasting = current().filter(|(kind, _)| **kind != ObjectKind::DisruptionBudget);
+            (current().map(|(kind, _)| *kind).collect(), lasting.map(|(_, applied)| applied.at).min())
         })
     }
 
@@ -135,7 +137,8 @@ impl Memory {
 
     pub(super) fn note_refused(&self, uid: &str, part: Part, trouble: Trouble, at: Timestamp) {
         self.write(uid, |cluster| {
-            cluster.refused.insert(part, Refusal { trouble, at });
+            let since = cluster.refused.get(&part).map_or(at, |before| before.since);
+            cluster.refused.insert(part, Refusal { trouble, since, at });
         });
     }
 

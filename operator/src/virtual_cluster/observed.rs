@@ -45,9 +45,11 @@ pub struct Observed {
 /// Something that the API server refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// What it said.
+    /// What it said last.
     pub trouble: Trouble,
-    /// When.
+    /// When it began to.
+    pub since: Timestamp,
+    /// When it said that last.
     pub at: Timestamp,
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use axum::http::StatusCode;
 use gridcast_crds::{Broadcast, NetworkMap, VirtualCluster};
 use gridcast_operator::{
     apply::{delete_own, own, publish_status},
@@ -116,6 +117,24 @@ async fn no_object_of_any_kind_is_taken_over() {
     let source = json!({"http": {"url": "https://example.org/a"}});
     one_kind::<Broadcast>(json!({"spec": {"source": source, "to": to}})).await;
     one_kind::<NetworkMap>(json!({"spec": {"of": to}})).await;
+}
+
+/// A quota that an object of ours has used up itself refuses its name before it is seen that it is there.
+#[tokio::test(start_paused = true)]
+async fn a_quota_that_is_used_up_does_not_hide_what_is_there() {
+    let fake = FakeApi::default();
+    let context = context(&fake, None);
+    let made =
+        own(&context, &object::<Service>("ours", "1", &json!({})), &owner("ours"), None).await.unwrap();
+    fake.refuse_writes(StatusCode::FORBIDDEN, 1);
+    let again =
+        own(&context, &object::<Service>("ours", "2", &json!({})), &owner("ours"), None).await.unwrap();
+    assert_eq!(again.uid(), made.uid());
+    assert_eq!(fake.objects("/v1/services")[0]["metadata"]["annotations"]["value"], "2");
+    fake.ask_to_go("/v1/services", "default", "ring");
+    fake.refuse_writes(StatusCode::FORBIDDEN, 1);
+    let none = own(&context, &object::<Service>("ours", "3", &json!({})), &owner("ours"), None).await;
+    assert_eq!(none.unwrap_err().code(), Some(403), "what is not there is told by the refusal itself");
 }
 
 /// A cluster that is brought up, with a dataset.

@@ -207,7 +207,11 @@ impl Agent for Fake {
     ) -> Result<Response<wire::ProbeBandwidthReply>, Status> {
         let to = request.into_inner().peer.unwrap_or_default().name;
         self.act(&format!("bandwidth to {to}"), |_| {
-            let mbps = if to == "b" { 100.0 } else { 900.0 };
+            let mbps = match to.as_str() {
+                "b" => 100.0,
+                "starved" => 1.0,
+                _ => 900.0,
+            };
             Ok(Response::new(wire::ProbeBandwidthReply { mbps, ..wire::ProbeBandwidthReply::default() }))
         })
     }

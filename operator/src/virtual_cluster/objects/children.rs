@@ -69,7 +69,11 @@ impl Blueprint<'_> {
     fn source_pod(&self) -> Option<SourcePod> {
         let spec = self.first_template()?;
         let (node_selector, tolerations) = self.where_members_run();
-        let pod = SourcePod { security_context: user_of(spec), node_selector, tolerations };
+        let pod = SourcePod {
+            security_context: user_of(spec, self.image.assigned_users),
+            node_selector,
+            tolerations,
+        };
         (pod != SourcePod::default()).then_some(pod)
     }
 
@@ -101,14 +105,15 @@ fn source(given: &Source, first_node: Option<&str>) -> Option<Source> {
     Some(source)
 }
 
-/// As whom the first container of `spec` runs, in the terms of a whole pod; None where the template leaves it to the image.
-pub(super) fn user_of(spec: &PodSpec) -> Option<PodSecurityContext> {
+/// As whom the first container of `spec` runs, in the terms of a whole pod; None where the template leaves it to the image,
+/// or to a cluster that has users `assigned` to pods.
+pub(super) fn user_of(spec: &PodSpec, assigned: bool) -> Option<PodSecurityContext> {
     let pod = spec.security_context.clone().unwrap_or_default();
     let node = spec.containers.first().and_then(|node| node.security_context.clone());
     let SecurityContext { run_as_user, run_as_group, run_as_non_root, se_linux_options, .. } =
         node.unwrap_or_default();
     let not_root = run_as_non_root.or(pod.run_as_non_root);
-    let nobody = (not_root == Some(true)).then_some(NOBODY);
+    let nobody = (not_root == Some(true) && !assigned).then_some(NOBODY);
     let user = run_as_user.or(pod.run_as_user).or(nobody)?;
     Some(PodSecurityContext {
         run_as_user: Some(user),

@@ -41,7 +41,7 @@ impl Blueprint<'_> {
             peer_name: self.collect_pod_name(index),
             keys_secret: self.keys_name(),
             mount: Mount::Claim { claim: claim.into(), read_only: false },
-            security_context: self.first_template().and_then(user_of),
+            security_context: self.first_template().and_then(|spec| user_of(spec, self.image.assigned_users)),
             node_selector,
             tolerations,
         };

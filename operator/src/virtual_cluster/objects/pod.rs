@@ -161,7 +161,11 @@ impl Blueprint<'_> {
                 ["gridcast-starter", "install", "--to", "/gridcast/bin"].map(str::to_owned).to_vec(),
             ),
             volume_mounts: Some(vec![mount(HOME_VOLUME, HOME, false)]),
-            security_context: Some(install_user(node.security_context.as_ref(), pod)),
+            security_context: Some(install_user(
+                node.security_context.as_ref(),
+                pod,
+                self.image.assigned_users,
+            )),
             resources: node.resources.as_ref().and_then(ordinary_resources),
             termination_message_policy: Some("FallbackToLogsOnError".into()),
             ..Container::default()
@@ -217,8 +221,12 @@ fn spread(members: LabelSelector) -> TopologySpreadConstraint {
 }
 
 /// The node's user, so that the two can write each other's files where that is possible. An image of ours has root as its
-/// user, which `runAsNonRoot` refuses: where no user is named, it is nobody in particular.
-fn install_user(node: Option<&SecurityContext>, pod: Option<&PodSecurityContext>) -> SecurityContext {
+/// user, which `runAsNonRoot` refuses: where no user is named, nor `assigned` by the cluster, it is nobody in particular.
+fn install_user(
+    node: Option<&SecurityContext>,
+    pod: Option<&PodSecurityContext>,
+    assigned: bool,
+) -> SecurityContext {
     let mut user = confined();
     if let Some(node) = node {
         user.run_as_user = node.run_as_user;
@@ -228,6 +236,7 @@ fn install_user(node: Option<&SecurityContext>, pod: Option<&PodSecurityContext>
     }
     let not_root =
         user.run_as_non_root.or_else(|| pod.and_then(|pod| pod.run_as_non_root)).unwrap_or_default();
+    let not_root = not_root && !assigned;
     if not_root && user.run_as_user.is_none() && pod.is_none_or(|pod| pod.run_as_user.is_none()) {
         user.run_as_user = Some(NOBODY);
     }

@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, Time};
 
 use super::{Action, Event, ObjectKind, Part, Plan, Step, events};
-use crate::virtual_cluster::observed::{Observed, Trouble};
+use crate::virtual_cluster::observed::{Observed, Refusal, Trouble};
 
 /// The conditions that this operator sets, in the order of a cluster's life; others belong to others.
 const OWN: [&str; 11] = [
@@ -31,8 +31,9 @@ const OWN: [&str; 11] = [
 pub(super) const WRITE_EVERY: Duration = Duration::from_secs(2);
 /// A failed operation that may go well another time is begun again after this.
 pub(super) const RETRY_AFTER: Duration = Duration::from_secs(5);
-/// What the API server refused is asked for again after this.
-const REFUSED_AFTER: Duration = Duration::from_secs(10);
+/// Least and longest wait before what the API server refused is asked for again: soon at first, since what belonged to a
+/// cluster of the same name goes within a second of it; ever more seldom later.
+const REFUSED_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
 /// Longest message of a condition: it is read by people, in one table or one line.
 const LONGEST_MESSAGE: usize = 1024;
 
@@ -173,8 +174,10 @@ impl<'a> Draft<'a> {
     }
 
     fn may_write(&mut self, part: &Part) -> bool {
-        let refused = self.observed.refused.get(part).map(|refused| refused.at);
-        refused.is_none_or(|at| self.left(at, REFUSED_AFTER).is_none())
+        let Some(Refusal { since, at, .. }) = self.observed.refused.get(part) else { return true };
+        let (since, at) = (*since, *at);
+        let wait = (elapsed(since, at) / 4).clamp(REFUSED_AFTER.0, REFUSED_AFTER.1);
+        self.left(at, wait).is_none()
     }
 
     /// Why the API server does not take it, if it does not.

@@ -2,16 +2,19 @@
 
 use std::{sync::Arc, time::Duration};
 
-use gridcast_crds::{conditions, virtual_cluster::status::PlacedNode};
+use gridcast_crds::{
+    conditions,
+    virtual_cluster::{Data, status::PlacedNode},
+};
 use jiff::Timestamp;
 
 use super::{
-    Action, Step,
+    Action, ObjectKind, Part, Step,
     draft::{Draft, elapsed},
 };
 use crate::virtual_cluster::{
     members::{creation_key, member_selector, membership, reachable},
-    observed::{Host, Member, MemberPod, Phase, Trouble, Work},
+    observed::{Host, Member, MemberPod, Phase, Refusal, Trouble, Work},
 };
 
 /// Nodes that a message names.
@@ -24,6 +27,8 @@ const BEYOND_GRACE: Duration = Duration::from_secs(30);
 const LATE: Duration = Duration::from_secs(5);
 /// Least and longest wait before a pod that ended is made anew.
 const REPLACE_AFTER: (Duration, Duration) = (Duration::from_secs(2), Duration::from_mins(1));
+/// Pods that were made so shortly before it was seen that a dataset's name is taken were made with it.
+const BESIDE: Duration = Duration::from_mins(1);
 /// kubelet makes volumes and network within this time; what takes longer is told.
 const SANDBOX: Duration = Duration::from_secs(10);
 
@@ -235,6 +240,9 @@ pub(super) fn patience(draft: &Draft<'_>, (least, longest): (Duration, Duration)
 /// only a change of the spec helps.
 pub(super) fn provide(draft: &mut Draft<'_>, nodes: &Nodes<'_>) -> Option<(Trouble, bool)> {
     remove_strangers(draft);
+    if let Some(trouble) = keep_from_foreign_data(draft, nodes) {
+        return Some((trouble, false));
+    }
     replace_broken(draft, nodes);
     let missing: Vec<String> = to_make(nodes).map(|member| member.name.clone()).collect();
     let step = Step::Create { key: creation_key(&draft.observed.cluster), names: missing };
@@ -256,10 +264,29 @@ pub(super) fn provide(draft: &mut Draft<'_>, nodes: &Nodes<'_>) -> Option<(Troub
 }
 
 fn remove_strangers(draft: &mut Draft<'_>) {
+    // What takes their place could not start without its keys.
+    if draft.refusal(&Part::Object(ObjectKind::Secret)).is_some() {
+        return;
+    }
     let strangers = draft.observed.strangers.iter();
     let pods: Vec<(String, &MemberPod)> =
         strangers.map(|stranger| (stranger.name.clone(), &stranger.pod)).collect();
     delete(draft, &pods);
+}
+
+/// While a dataset's name is somebody else's Broadcast, nodes would be given what that brought. None is made; and those that
+/// were made beside the first try to make ours go, since what they mount could not be removed.
+fn keep_from_foreign_data(draft: &mut Draft<'_>, nodes: &Nodes<'_>) -> Option<Trouble> {
+    let refused = &draft.observed.refused;
+    let of = |data: &Data| refused.get(&Part::Broadcast(data.name.clone()));
+    let taken =
+        draft.spec().data.iter().find_map(|data| of(data).filter(|r| r.trouble.reason == "NameTaken"));
+    let Refusal { trouble, since, .. } = taken?;
+    let beside = |pod: &&MemberPod| pod.created.is_some_and(|made| elapsed(made, *since) < BESIDE);
+    let pods = nodes.members.iter().filter_map(|member| Some((member.name.clone(), member.pod.as_ref()?)));
+    let pods: Vec<_> = pods.filter(|(_, pod)| beside(pod)).collect();
+    delete(draft, &pods);
+    Some(trouble.clone())
 }
 
 /// A pod that fails again and again is made anew ever more seldom: after a quarter of the time for which nodes have been

@@ -132,11 +132,13 @@ fn gate(
         Some((trouble, false)) => return (Progress::Hindered(trouble), false),
         None => {}
     }
-    if let Some(refused) = OBJECTS.iter().find_map(|kind| draft.refusal(&Part::Object(*kind))) {
+    if let Some(refused) = unmade(draft) {
         return (Progress::Hindered(refused), false);
     }
     let Some(membership) = nodes.membership.clone() else {
-        let trouble = nodes::last_end(draft, nodes).or_else(|| nodes.trouble(draft.now, data_is_there));
+        // Nodes that have a place and wait for data are a matter of the data's.
+        let last = (data_is_there || nodes.placed < nodes.total()).then(|| nodes::last_end(draft, nodes));
+        let trouble = last.flatten().or_else(|| nodes.trouble(draft.now, data_is_there));
         if data_is_there && nodes.placed > nodes.running {
             draft.look_again(Duration::from_secs(5));
         }
@@ -166,6 +168,15 @@ fn gate(
             (Progress::Hindered(trouble.clone()), false)
         }
     }
+}
+
+/// Why an object is not there. One that was made before is, even if the API server does not take it once more because a quota
+/// is used up by now; unless its name is somebody else's since.
+fn unmade(draft: &Draft<'_>) -> Option<Trouble> {
+    OBJECTS.into_iter().find_map(|kind| {
+        let refused = draft.refusal(&Part::Object(kind))?;
+        (refused.reason == "NameTaken" || !draft.observed.applied.contains(&kind)).then_some(refused)
+    })
 }
 
 fn asked(gate: &Gate, nodes: &Nodes<'_>) -> String {
@@ -235,7 +246,9 @@ fn tell(draft: &mut Draft<'_>, nodes: &Nodes<'_>, waits: &[Wait; 4], data_is_the
     let waits_for_data = nodes.placed == nodes.total() && !data_is_there;
     let provisioning = !matches!(waits[0].progress, Progress::Done);
     let trouble = stuck.clone().or(hindered);
-    if (provisioning || trouble.is_some()) && !waits_for_data && overdue(draft, nodes, base, trouble.as_ref())
+    if (provisioning || trouble.is_some())
+        && !waits_for_data
+        && overdue(draft, nodes, base, trouble.as_ref(), !provisioning)
     {
         return true;
     }
@@ -277,7 +290,13 @@ fn deadline_base(draft: &Draft<'_>, data_is_there: bool) -> Timestamp {
 
 /// Fails a cluster that waits for too long. One without a program that was ready once goes on trying: its users work in
 /// the nodes that it has.
-fn overdue(draft: &mut Draft<'_>, nodes: &Nodes<'_>, base: Timestamp, trouble: Option<&Trouble>) -> bool {
+fn overdue(
+    draft: &mut Draft<'_>,
+    nodes: &Nodes<'_>,
+    base: Timestamp,
+    trouble: Option<&Trouble>,
+    open: bool,
+) -> bool {
     let was_ready = draft.status.timeline.as_ref().is_some_and(|timeline| timeline.ready.is_some());
     if draft.spec().run.is_none() && was_ready {
         return false;
@@ -290,7 +309,7 @@ fn overdue(draft: &mut Draft<'_>, nodes: &Nodes<'_>, base: Timestamp, trouble: O
     let cause =
         trouble.map_or_else(|| nodes.counts(), |trouble| format!("{}: {}", trouble.reason, trouble.message));
     let gate = &draft.observed.operations.gate;
-    let missing = nodes.missing(|host| answers(gate, false, host));
+    let missing = nodes.missing(|host| answers(gate, open, host));
     let missing = missing.map(|missing| format!("; missing: {missing}")).unwrap_or_default();
     // The end of what a scheduler says is worth less than the names.
     let cause = shortened(&cause, CAUSE);

@@ -48,15 +48,22 @@ fn a_child_whose_name_is_taken_is_told_where_it_is_waited_for() {
     world.taken.insert(data.clone(), taken("Broadcast"));
     world.taken.insert(Part::NetworkMap, taken("NetworkMap"));
     world.bring_up();
+    world.pass(2);
+    world.settle();
     assert!(
         world.told(STAGED).starts_with("Staged=False/NameTaken: ics: Broadcast"),
         "{}",
         world.told(STAGED)
     );
     assert!(world.told(READY).starts_with("Ready=False/NameTaken: "), "{}", world.told(READY));
+    // What its nodes mounted would be somebody else's, and could not be removed while they have it.
+    assert!(world.pods.values().all(|(_, pod)| pod.deleting.is_some()), "{:?}", world.pods);
+    world.pods.clear();
+    world.settle();
+    assert!(world.pods.is_empty());
     world.taken.remove(&data);
     world.pass(10);
-    world.settle();
+    world.bring_up();
     world.say_broadcasts(&ready());
     world.pass(10);
     world.settle();
