@@ -317,3 +317,18 @@ pub(super) fn clear(target: &Path) -> Result<(), MountError> {
         _ => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_kubelets_directory_cannot_be_seen_no_volume_is_gone() {
+        let kubelet = tempfile::tempdir().unwrap();
+        let path = kubelet.path().join("pods/1b9d6bcd/volumes/kubernetes.io~csi/ics/mount");
+        let target = Target { path, pod_uid: "1b9d6bcd".into() };
+        assert!(!is_gone(&target).unwrap(), "kubelet may live elsewhere since");
+        fs::create_dir(kubelet.path().join("pods")).unwrap();
+        assert!(is_gone(&target).unwrap());
+    }
+}

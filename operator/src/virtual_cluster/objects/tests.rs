@@ -2,7 +2,7 @@ use gridcast_crds::{
     manifest,
     virtual_cluster::{EnvironmentVariable, Implementation, Run},
 };
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Container, Pod, PodSecurityContext, PodSpec};
 use proptest::prelude::*;
 
 use super::{template::check, *};
@@ -271,6 +271,27 @@ fn a_template_that_is_restricted_stays_so() {
     assert_eq!(is_restricted(&spec), Ok(()));
     assert_eq!(spec.init_containers.unwrap()[0].security_context.as_ref().unwrap().run_as_user, Some(65_532));
     assert!(is_restricted(&first_pod(&self::cluster(MINIMAL)).spec.unwrap()).is_err());
+}
+
+/// OpenShift, say: a user that is named would be refused.
+#[test]
+fn where_users_are_assigned_none_is_named() {
+    let mut cluster = cluster(MINIMAL);
+    cluster.spec.data = self::cluster(RICH).spec.data;
+    let spec = cluster.spec.groups[0].pod.as_mut().unwrap().spec.as_mut().unwrap();
+    spec.security_context =
+        Some(PodSecurityContext { run_as_non_root: Some(true), ..PodSecurityContext::default() });
+    for (assigned_users, user) in [(false, Some(65_532)), (true, None)] {
+        let image = AgentImage { assigned_users, ..image() };
+        let blueprint =
+            Blueprint { cluster: &cluster, image: &image, operator_namespace: "gridcast-system", keys: 1 };
+        let pod = blueprint.pod(&places(&cluster).next().unwrap()).unwrap().spec.unwrap();
+        let install = pod.init_containers.unwrap()[0].security_context.clone().unwrap();
+        assert_eq!(install.run_as_user, user);
+        let reader = blueprint.broadcast(&cluster.spec.data[0], None).unwrap().spec.source_pod;
+        let context = reader.and_then(|reader| reader.security_context);
+        assert_eq!(context.and_then(|context| context.run_as_user), user);
+    }
 }
 
 #[test]

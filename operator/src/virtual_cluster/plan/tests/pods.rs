@@ -134,6 +134,21 @@ fn an_operator_that_numbers_otherwise_ends_no_program() {
     assert!(world.pods.values().all(|(_, pod)| pod.deleting.is_none()));
 }
 
+/// The operator is being replaced when a field changes that has nothing to do with pods.
+#[test]
+fn new_keys_wait_for_the_program_over_a_change_that_was_missed() {
+    let mut world = World::new(&spec(|s| s["restart"] = json!({ "maxRestarts": 1 })));
+    world.bring_up();
+    world.rank();
+    world.settle();
+    world.rotate(2);
+    world.restart_operator();
+    world.edit(|spec| spec.ttl_seconds_after_finished = Some(600));
+    world.settle();
+    assert!(world.holds(RUNNING), "{}", world.told(RUNNING));
+    assert_eq!((world.keys(), world.restarts()), (vec![1; 3], 0));
+}
+
 #[test]
 fn an_operator_that_numbers_otherwise_leaves_nodes_of_the_same_generation() {
     let mut world = World::new(&spec(without_program));
