@@ -3,6 +3,7 @@
 pub mod dataset;
 pub mod maxflow;
 pub mod plan;
+pub(crate) mod random;
 #[cfg(test)]
 mod samples;
 pub mod topology;
