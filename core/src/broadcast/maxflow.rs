@@ -6,6 +6,8 @@
 
 use std::collections::VecDeque;
 
+use super::plan::packing::Capacities;
+use super::plan::sharing::Resource;
 use super::topology::{Graph, Limits, Topology};
 
 /// Units of integer capacity in 1 Mbit/s: a millibit per second. A terabit is then 1e15, and 8191 of them, what the links
@@ -64,7 +66,13 @@ struct Edge {
 }
 
 impl MaxFlow {
+    /// Over all of the graph.
     pub(crate) fn new(graph: &Graph, source: usize) -> Self {
+        Self::over(graph, &Capacities::new(graph), source)
+    }
+
+    /// Over what is left of it.
+    pub(crate) fn over(graph: &Graph, capacities: &Capacities, source: usize) -> Self {
         // Entries of all vertices, exits of hosts, the start and the sink.
         let (vertices, hosts) = (graph.vertices(), graph.hosts());
         let (start, sink) = (vertices + hosts, vertices + hosts + 1);
@@ -78,16 +86,16 @@ impl MaxFlow {
             sink,
             start,
         };
-        for arc in graph.arcs().iter().filter(|arc| arc.mbps > 0.0) {
-            flow.join(exit(arc.from), arc.to, units(arc.mbps));
+        for (index, arc) in graph.arcs().iter().enumerate().filter(|(_, arc)| arc.mbps > 0.0) {
+            flow.join(exit(arc.from), arc.to, units(capacities.left(Resource::Arc(index))));
         }
         for host in 0..hosts {
-            let Limits { send, receive, total, disk } = graph.limits(host);
+            let Limits { send, receive, total, disk } = capacities.limits(host);
             flow.join(host, exit(host), units(send.min(receive).min(total / 2.0)));
             let edge = flow.join(host, sink, 0);
             flow.sinks.push((edge, units(receive.min(total).min(disk))));
         }
-        let Limits { send, total, .. } = graph.limits(source);
+        let Limits { send, total, .. } = capacities.limits(source);
         flow.join(start, exit(source), units(send.min(total)));
         flow.capacities = flow.edges.iter().map(|edge| edge.left).collect();
         flow

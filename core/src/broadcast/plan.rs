@@ -1,28 +1,32 @@
 //! Who sends to whom, and how fast?
 //!
 //! [`plan`] turns a topology into trees of hops. It is deterministic: the same topology gives the same bytes, whatever the
-//! order of its hosts, links and destinations. Every plan passes [`check`](super::validity::check).
+//! order of its hosts, links and destinations. In debug builds every plan passes [`check`](super::validity::check).
 //!
-//! `Flat` and `Chain` relay from disk: a host that receives faster than its child keeps its own rate and serves the child
-//! from what it has stored. Their hops therefore run at different rates; a host never passes on faster than it receives.
+//! A tree runs at one rate. A baseline that relays from disk, whose hosts keep their own rates, is written as the nested
+//! trees that carry them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::maxflow::MaxFlow;
 use super::topology::{Graph, Topology, TopologyError};
+use packing::{Capacities, Feeder, Feeders, Packing};
+use problem::Problem;
 
 mod chain;
+pub(crate) mod packing;
+pub(crate) mod problem;
 pub(crate) mod sharing;
 
 /// How trees are made.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
+#[serde(rename_all = "kebab-case")]
 pub enum Strategy {
-    /// Every destination at its own best: the best of `Flat` and chains in several orders. The plan says which.
+    /// Every destination at its own best.
     #[default]
     Stable,
     /// The source sends to each destination itself.
@@ -33,8 +37,11 @@ pub enum Strategy {
     DepthFirst,
     /// Depth-first trees, each to all destinations (Izmailov, Ganguly, Tu 2004).
     Fpfr,
-    /// The destination with the largest bandwidth from the tree is added next (Wang et al. 2007).
+    /// The destination with the largest bandwidth from the tree is added next, behind the latest of the best parents (Wang
+    /// et al. 2007).
     Dijkstra,
+    /// The same, behind the earliest of the best parents.
+    DijkstraEarliest,
     /// A chain by descending bandwidth from the source.
     Chain,
 }
@@ -45,20 +52,56 @@ impl std::fmt::Display for Strategy {
     }
 }
 
+/// How a host passes on what it receives. Our own trees are the same in both; the baselines are not.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Relay {
+    /// From disk: a host keeps its own rate, whatever those behind it can take.
+    #[default]
+    Asynchronous,
+    /// With backpressure: a tree moves at the rate of its slowest hop.
+    Synchronous,
+}
+
+/// What those who carry a plan out can do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Executable {
+    /// Any number of trees at once.
+    #[default]
+    Trees,
+    /// One tree that relays from disk: see [`Plan::carried`].
+    SingleTree,
+}
+
 /// What a plan may be like.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Options {
     /// How trees are made.
     pub strategy: Strategy,
-    /// Most trees; 0 is no limit. `Chain` and `Flat` are one tree.
+    /// How hosts pass on.
+    pub relay: Relay,
+    /// Most trees; 0 is no limit. The baselines know no limit.
     pub max_trees: u32,
     /// Seed of `Random`.
     pub seed: u64,
+    /// Destinations that cannot be reached are left out and named, instead of refused.
+    pub partial: bool,
+    /// What can be carried out.
+    pub executable: Executable,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { strategy: Strategy::Stable, max_trees: 16, seed: 0 }
+        Self {
+            strategy: Strategy::Stable,
+            relay: Relay::Asynchronous,
+            max_trees: 16,
+            seed: 0,
+            partial: false,
+            executable: Executable::Trees,
+        }
     }
 }
 
@@ -66,38 +109,64 @@ impl Default for Options {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Plan {
-    /// What really made the trees.
-    pub strategy: Strategy,
     /// Where the data is.
     pub source: String,
+    /// What really made the trees.
+    pub strategy: Strategy,
+    /// How hosts pass on.
+    pub relay: Relay,
+    /// Sum of the max-flows from the source to each destination, Mbit/s.
+    pub bound_mbps: f64,
+    /// The largest sum that any plan can reach, Mbit/s, where that was computed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub optimum_mbps: Option<f64>,
+    /// Sum of the rates of the destinations, Mbit/s.
+    pub aggregate_mbps: f64,
+    /// How long planning took, milliseconds; for whoever has a clock to fill in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan_milliseconds: Option<f64>,
+    /// What each destination receives, by name.
+    pub destinations: Vec<Arrival>,
+    /// Destinations that cannot be reached, by name; only where a partial plan was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unreachable: Option<Vec<String>>,
     /// One or several trees from the source; none without destinations.
     pub trees: Vec<Tree>,
-    /// What each destination receives over all trees, Mbit/s.
-    pub rates: BTreeMap<String, f64>,
-    /// Sum of the max-flows from the source to each destination, Mbit/s.
+    /// What it was made for.
+    #[serde(skip)]
+    pub executable: Executable,
+}
+
+/// What a destination receives.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Arrival {
+    /// The destination.
+    pub name: String,
+    /// Over all trees, Mbit/s.
+    pub rate_mbps: f64,
+    /// Its max-flow from the source, Mbit/s: what it would get if it were alone.
     pub bound_mbps: f64,
 }
 
-/// Hops that together lead from the source to hosts.
+/// Hops that together lead from the source to hosts, all at one rate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Tree {
-    /// Rate of its fastest hop, Mbit/s.
+    /// Rate of each hop, Mbit/s.
     pub rate_mbps: f64,
     /// A hop comes after the one that feeds it.
     pub hops: Vec<Hop>,
 }
 
 /// One stream between two hosts.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Hop {
     /// Who sends.
     pub from: String,
     /// Who receives.
     pub to: String,
-    /// Planned rate, Mbit/s.
-    pub rate_mbps: f64,
     /// The vertices on its way, `from` and `to` included.
     pub path: Vec<String>,
 }
@@ -116,10 +185,14 @@ pub enum PlanError {
     DuplicateDestination { name: String },
     #[error("the destination `{name}` is the source; leave it out")]
     SourceIsDestination { name: String },
-    #[error("`{to}` cannot be reached from `{from}`; add a link, or leave the destination out")]
-    Unreachable { from: String, to: String },
+    #[error("{} cannot be reached from `{from}`; add a link, or leave out what cannot be reached", quoted(.to))]
+    Unreachable { from: String, to: Vec<String> },
     #[error("the strategy {strategy} is not offered; choose Stable, Chain or Flat")]
     Unsupported { strategy: Strategy },
+}
+
+fn quoted(names: &[String]) -> String {
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
 impl PlanError {
@@ -138,9 +211,22 @@ impl PlanError {
 }
 
 impl Plan {
-    /// Sum of the rates, Mbit/s.
-    pub fn aggregate_mbps(&self) -> f64 {
-        self.rates.values().sum()
+    /// What a destination receives over all trees, Mbit/s; 0 for another host.
+    pub fn rate_mbps(&self, name: &str) -> f64 {
+        let at = self.destinations.binary_search_by(|arrival| arrival.name.as_str().cmp(name));
+        at.ok().and_then(|at| self.destinations.get(at)).map_or(0.0, |arrival| arrival.rate_mbps)
+    }
+
+    /// The trees as they are carried out. Those of a plan for a single tree are all parts of the first, which is that tree:
+    /// its rate is what the fastest hosts receive, and slower ones behind them are served from disk.
+    pub fn carried(&self) -> Vec<Tree> {
+        match (self.executable, self.trees.first()) {
+            (Executable::SingleTree, Some(first)) => {
+                let rate_mbps = self.trees.iter().map(|tree| tree.rate_mbps).sum();
+                vec![Tree { rate_mbps, hops: first.hops.clone() }]
+            }
+            _ => self.trees.clone(),
+        }
     }
 }
 
@@ -153,24 +239,35 @@ pub fn plan(
 ) -> Result<Plan, PlanError> {
     topology.validate_fields()?;
     let graph = Graph::new(topology);
-    let problem = Problem::new(&graph, source, destinations)?;
-    let (strategy, feeders) = match options.strategy {
-        Strategy::Flat => (Strategy::Flat, problem.flat()?),
-        Strategy::Chain => (Strategy::Chain, chain::descending(&problem)?),
-        Strategy::Stable => stable(&problem)?,
-        strategy @ (Strategy::Random | Strategy::DepthFirst | Strategy::Fpfr | Strategy::Dijkstra) => {
-            return Err(PlanError::Unsupported { strategy });
-        }
-    };
-    Ok(problem.assemble(strategy, &feeders))
+    let (problem, unreachable) = Problem::new(&graph, Capacities::new(&graph), source, destinations)?;
+    if !unreachable.is_empty() && !options.partial {
+        return Err(PlanError::Unreachable { from: source.to_owned(), to: names(&graph, &unreachable) });
+    }
+    let (strategy, packing) = pack(&problem, options)?;
+    let mut plan = assemble(&problem, strategy, options, &packing);
+    plan.unreachable = options.partial.then(|| names(&graph, &unreachable));
+    debug_assert_eq!(super::validity::check(topology, &plan), Ok(()));
+    Ok(plan)
 }
 
-/// A destination is starved when it gets less than this share of what `Flat`, fair to all, would give it.
-const STARVED_BELOW: f64 = 0.25;
+fn names(graph: &Graph, vertices: &[usize]) -> Vec<String> {
+    vertices.iter().map(|&vertex| graph.name(vertex).to_owned()).collect()
+}
+
+/// The trees, and what made them.
+fn pack(problem: &Problem<'_>, options: &Options) -> Result<(Strategy, Packing), PlanError> {
+    let (strategy, feeders) = match options.strategy {
+        Strategy::Flat => (Strategy::Flat, problem.flat()?),
+        Strategy::Chain => (Strategy::Chain, chain::descending(problem)?),
+        Strategy::Stable => single_tree(problem)?,
+        strategy => return Err(PlanError::Unsupported { strategy }),
+    };
+    Ok((strategy, Packing::nested(&feeders)))
+}
 
 /// The greatest sum among `Flat` and chains in several orders, of those that starve nobody. A chain on equal sums: it
 /// spares the source. No chain may be possible where links lead one way.
-fn stable(problem: &Problem<'_>) -> Result<(Strategy, Feeders), PlanError> {
+fn single_tree(problem: &Problem<'_>) -> Result<(Strategy, Feeders), PlanError> {
     let flat = problem.flat()?;
     let mut best: Option<(f64, Feeders)> = None;
     for chain in chain::orders(problem).iter().filter_map(|order| chain::in_order(problem, order).ok()) {
@@ -185,113 +282,40 @@ fn stable(problem: &Problem<'_>) -> Result<(Strategy, Feeders), PlanError> {
     })
 }
 
-/// What is to be planned, as vertices.
-#[derive(Debug)]
-pub(crate) struct Problem<'a> {
-    pub(crate) graph: &'a Graph,
-    pub(crate) source: usize,
-    /// By name.
-    pub(crate) destinations: Vec<usize>,
-    /// Max-flow of each destination.
-    pub(crate) bounds: Vec<f64>,
-}
-
-/// One tree that relays from disk, in the order of feeding.
-#[derive(Clone, Debug)]
-pub(crate) struct Feeders {
-    pub(crate) hops: Vec<Feeder>,
-    /// Rate of each hop, Mbit/s.
-    pub(crate) rates: Vec<f64>,
-}
-
-/// One hop of it.
-#[derive(Clone, Debug)]
-pub(crate) struct Feeder {
-    pub(crate) from: usize,
-    pub(crate) to: usize,
-    /// Arcs on its way.
-    pub(crate) route: Vec<usize>,
-}
-
-impl Feeders {
-    /// Hops with the rates they have when all run at once.
-    pub(crate) fn new(graph: &Graph, hops: Vec<Feeder>) -> Self {
-        let rates = sharing::rates(graph, &hops);
-        Self { hops, rates }
-    }
-
-    /// Summed in the order of the rates, so that equal sets of rates have equal sums.
-    pub(crate) fn sum(&self) -> f64 {
-        let mut rates = self.rates.clone();
-        rates.sort_by(f64::total_cmp);
-        rates.iter().sum()
-    }
-
-    /// Whether somebody gets far less than from `fair`.
-    pub(crate) fn starves(&self, fair: &Self) -> bool {
-        let shares: BTreeMap<_, _> = fair.hops.iter().map(|hop| hop.to).zip(&fair.rates).collect();
-        let mut received = self.hops.iter().map(|hop| hop.to).zip(&self.rates);
-        received.any(|(to, rate)| shares.get(&to).is_some_and(|&share| *rate < STARVED_BELOW * share))
-    }
-}
-
-impl<'a> Problem<'a> {
-    fn new(graph: &'a Graph, source: &str, destinations: &[String]) -> Result<Self, PlanError> {
-        let source_vertex =
-            graph.host(source).ok_or_else(|| PlanError::UnknownSource { name: source.to_owned() })?;
-        let mut names = BTreeSet::new();
-        let mut vertices = Vec::with_capacity(destinations.len());
-        let mut sorted: Vec<&str> = destinations.iter().map(String::as_str).collect();
-        sorted.sort_unstable();
-        for name in sorted {
-            let owned = || name.to_owned();
-            let vertex = graph.host(name).ok_or_else(|| PlanError::UnknownDestination { name: owned() })?;
-            if vertex == source_vertex {
-                return Err(PlanError::SourceIsDestination { name: owned() });
-            }
-            if !names.insert(name) {
-                return Err(PlanError::DuplicateDestination { name: owned() });
-            }
-            vertices.push(vertex);
-        }
-        let mut flow = MaxFlow::new(graph, source_vertex);
-        let bounds = vertices.iter().map(|&vertex| flow.to(vertex)).collect();
-        Ok(Self { graph, source: source_vertex, destinations: vertices, bounds })
-    }
-
-    /// A hop along the shortest way.
-    pub(crate) fn feeder(&self, from: usize, to: usize) -> Result<Feeder, PlanError> {
-        let name = |vertex: usize| self.graph.name(vertex).to_owned();
-        let route = self.graph.route(from, to);
-        let route = route.ok_or_else(|| PlanError::Unreachable { from: name(from), to: name(to) })?;
-        Ok(Feeder { from, to, route })
-    }
-
-    fn flat(&self) -> Result<Feeders, PlanError> {
-        let hops = self.destinations.iter().map(|&to| self.feeder(self.source, to));
-        Ok(Feeders::new(self.graph, hops.collect::<Result<_, _>>()?))
-    }
-
-    fn assemble(&self, strategy: Strategy, feeders: &Feeders) -> Plan {
-        let name = |vertex: usize| self.graph.name(vertex).to_owned();
-        let hops: Vec<Hop> = feeders
-            .hops
-            .iter()
-            .zip(&feeders.rates)
-            .map(|(feeder, &rate_mbps)| {
-                let heads = feeder.route.iter().map(|&arc| name(self.graph.arcs()[arc].to));
-                Hop {
-                    from: name(feeder.from),
-                    to: name(feeder.to),
-                    rate_mbps,
-                    path: std::iter::once(name(feeder.from)).chain(heads).collect(),
-                }
-            })
-            .collect();
-        let rates = hops.iter().map(|hop| (hop.to.clone(), hop.rate_mbps)).collect();
-        let rate_mbps = feeders.rates.iter().copied().fold(0.0, f64::max);
-        let trees = if hops.is_empty() { Vec::new() } else { vec![Tree { rate_mbps, hops }] };
-        Plan { strategy, source: name(self.source), trees, rates, bound_mbps: self.bounds.iter().sum() }
+/// The plan in names.
+fn assemble(problem: &Problem<'_>, strategy: Strategy, options: &Options, packing: &Packing) -> Plan {
+    let graph = problem.graph;
+    let name = |vertex: usize| graph.name(vertex).to_owned();
+    let hop = |feeder: &Feeder| Hop {
+        from: name(feeder.from),
+        to: name(feeder.to),
+        path: std::iter::once(name(feeder.from))
+            .chain(feeder.route.iter().map(|&arc| name(graph.arcs()[arc].to)))
+            .collect(),
+    };
+    let trees = packing.trees.iter();
+    let trees =
+        trees.map(|tree| Tree { rate_mbps: tree.rate, hops: tree.hops.iter().map(hop).collect() });
+    let received: BTreeMap<usize, f64> = packing.received();
+    let destinations = problem.destinations.iter().zip(&problem.bounds);
+    let destinations: Vec<Arrival> = destinations
+        .map(|(host, &bound_mbps)| {
+            let rate_mbps = received.get(host).copied().unwrap_or(0.0);
+            Arrival { name: name(*host), rate_mbps, bound_mbps }
+        })
+        .collect();
+    Plan {
+        source: name(problem.source),
+        strategy,
+        relay: options.relay,
+        bound_mbps: problem.bounds.iter().sum(),
+        optimum_mbps: None,
+        aggregate_mbps: destinations.iter().map(|arrival| arrival.rate_mbps).sum(),
+        plan_milliseconds: None,
+        destinations,
+        unreachable: None,
+        trees: trees.collect(),
+        executable: options.executable,
     }
 }
 

@@ -32,16 +32,16 @@ pub enum Violation {
     Disconnected { field: String, from: String, to: String },
     #[error("{field}: the path visits `{vertex}` twice")]
     Loop { field: String, vertex: String },
-    #[error("{field}: `{from}` passes on {rate_mbps} Mbit/s but receives {received_mbps}")]
-    FasterThanFed { field: String, from: String, rate_mbps: f64, received_mbps: f64 },
-    #[error("{field}: {rate_mbps} Mbit/s, but its fastest hop has {fastest_mbps}")]
-    TreeRate { field: String, rate_mbps: f64, fastest_mbps: f64 },
     #[error("{resource} can carry {capacity_mbps} Mbit/s, {planned_mbps} are planned")]
     Overload { resource: String, capacity_mbps: f64, planned_mbps: f64 },
-    #[error("rates.{name}: {stated_mbps} Mbit/s, but the hops bring {planned_mbps}")]
+    #[error("destinations: `{name}` gets {stated_mbps} Mbit/s, but the hops bring {planned_mbps}")]
     StatedRate { name: String, stated_mbps: f64, planned_mbps: f64 },
-    #[error("boundMbps: {stated_mbps}, but the max-flows sum up to {bound_mbps}")]
-    StatedBound { stated_mbps: f64, bound_mbps: f64 },
+    #[error("destinations: the max-flow to `{name}` is {bound_mbps} Mbit/s, not {stated_mbps}")]
+    StatedBound { name: String, stated_mbps: f64, bound_mbps: f64 },
+    #[error("destinations[{index}]: `{name}` is listed twice, or not by name")]
+    Unsorted { index: usize, name: String },
+    #[error("{field}: {stated_mbps}, but the destinations sum up to {sum_mbps}")]
+    StatedSum { field: &'static str, stated_mbps: f64, sum_mbps: f64 },
 }
 
 /// Checks that `plan` keeps to the capacities and budgets of `topology`, that each tree leads from the source to each of
@@ -79,29 +79,21 @@ fn check_tree(
     if tree.hops.is_empty() {
         return Err(Violation::EmptyTree { field });
     }
-    let mut fed = HashMap::from([(source, f64::INFINITY)]);
+    rate(&field, tree.rate_mbps)?;
+    let mut fed = HashSet::from([source]);
     for (number, hop) in tree.hops.iter().enumerate() {
         let field = format!("{field}.hops[{number}]");
         let (from, to) = (host(graph, &field, &hop.from)?, host(graph, &field, &hop.to)?);
-        rate(&field, hop.rate_mbps)?;
-        let Some(&received_mbps) = fed.get(&from) else {
+        if !fed.contains(&from) {
             return Err(Violation::NotFed { field, from: hop.from.clone() });
-        };
-        if exceeds(hop.rate_mbps, received_mbps) {
-            let (from, rate_mbps) = (hop.from.clone(), hop.rate_mbps);
-            return Err(Violation::FasterThanFed { field, from, rate_mbps, received_mbps });
         }
-        if fed.insert(to, hop.rate_mbps).is_some() {
+        if !fed.insert(to) {
             return Err(Violation::FedTwice { field, to: hop.to.clone() });
         }
         for (resource, count) in uses(graph, &route(graph, &field, hop)?) {
-            *load.entry(resource).or_default() += hop.rate_mbps * f64::from(count);
+            *load.entry(resource).or_default() += tree.rate_mbps * f64::from(count);
         }
-        *received.entry(to).or_default() += hop.rate_mbps;
-    }
-    let fastest_mbps = tree.hops.iter().map(|hop| hop.rate_mbps).fold(0.0, f64::max);
-    if differs(tree.rate_mbps, fastest_mbps) {
-        return Err(Violation::TreeRate { field, rate_mbps: tree.rate_mbps, fastest_mbps });
+        *received.entry(to).or_default() += tree.rate_mbps;
     }
     Ok(())
 }
@@ -138,24 +130,39 @@ fn check_figures(
     received: &HashMap<usize, f64>,
 ) -> Result<(), Violation> {
     let mut flow = MaxFlow::new(graph, source);
-    let mut bound_mbps = 0.0;
-    for (name, &stated_mbps) in &plan.rates {
-        let field = format!("rates.{name}");
-        let destination = host(graph, &field, name)?;
-        rate(&field, stated_mbps)?;
+    let (mut bound, mut sum) = (0.0, 0.0);
+    for (index, arrival) in plan.destinations.iter().enumerate() {
+        let name = || arrival.name.clone();
+        let field = format!("destinations[{index}]");
+        if index > 0 && plan.destinations[index - 1].name >= arrival.name {
+            return Err(Violation::Unsorted { index, name: name() });
+        }
+        let destination = host(graph, &field, &arrival.name)?;
+        rate(&field, arrival.rate_mbps)?;
+        let stated_mbps = arrival.rate_mbps;
         let planned_mbps = received.get(&destination).copied().unwrap_or(0.0);
         if differs(stated_mbps, planned_mbps) {
-            return Err(Violation::StatedRate { name: name.clone(), stated_mbps, planned_mbps });
+            return Err(Violation::StatedRate { name: name(), stated_mbps, planned_mbps });
         }
-        bound_mbps += flow.to(destination);
+        let bound_mbps = flow.to(destination);
+        if differs(arrival.bound_mbps, bound_mbps) {
+            return Err(Violation::StatedBound { name: name(), stated_mbps: arrival.bound_mbps, bound_mbps });
+        }
+        bound += bound_mbps;
+        sum += planned_mbps;
     }
-    if differs(plan.bound_mbps, bound_mbps) {
-        return Err(Violation::StatedBound { stated_mbps: plan.bound_mbps, bound_mbps });
+    for (field, stated_mbps, sum_mbps) in
+        [("boundMbps", plan.bound_mbps, bound), ("aggregateMbps", plan.aggregate_mbps, sum)]
+    {
+        if differs(stated_mbps, sum_mbps) {
+            return Err(Violation::StatedSum { field, stated_mbps, sum_mbps });
+        }
     }
-    let unnamed = received.iter().find(|(host, _)| !plan.rates.contains_key(graph.name(**host)));
-    match unnamed {
-        Some((&host, &planned_mbps)) => {
-            Err(Violation::StatedRate { name: graph.name(host).to_owned(), stated_mbps: 0.0, planned_mbps })
+    let named: HashSet<&str> = plan.destinations.iter().map(|arrival| arrival.name.as_str()).collect();
+    let unnamed = received.iter().map(|(&host, &mbps)| (graph.name(host), mbps));
+    match unnamed.filter(|(name, _)| !named.contains(name)).min_by_key(|(name, _)| *name) {
+        Some((name, planned_mbps)) => {
+            Err(Violation::StatedRate { name: name.to_owned(), stated_mbps: 0.0, planned_mbps })
         }
         None => Ok(()),
     }

@@ -10,7 +10,9 @@
 //! two sites differ by a little only, strict order alternates between the sites; coarser classes of bandwidth do not.
 
 use super::super::topology::{Graph, Limits};
-use super::{Feeders, PlanError, Problem};
+use super::PlanError;
+use super::packing::Feeders;
+use super::problem::Problem;
 
 /// Hosts whose bandwidths differ by less than about this factor are alike, in the orders by class.
 const CLASSES: [f64; 2] = [1.1, 2.0];
@@ -42,7 +44,7 @@ pub(super) fn orders(problem: &Problem<'_>) -> Vec<Vec<usize>> {
 pub(super) fn in_order(problem: &Problem<'_>, order: &[usize]) -> Result<Feeders, PlanError> {
     let senders = std::iter::once(problem.source).chain(order.iter().copied());
     let hops = senders.zip(order).map(|(from, &to)| problem.feeder(from, to));
-    Ok(Feeders::new(problem.graph, hops.collect::<Result<_, _>>()?))
+    Ok(Feeders::new(problem.graph, &problem.capacities, hops.collect::<Result<_, _>>()?))
 }
 
 /// The destinations, to be sorted.

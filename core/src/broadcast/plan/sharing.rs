@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use super::super::topology::Graph;
-use super::Feeder;
+use super::packing::{Capacities, Feeder};
 
 /// A resource is full when less than this part of it is left: rounding errors of a sum of thousands of rates.
 const FULL_BELOW: f64 = 1e-12;
@@ -62,14 +62,14 @@ pub(crate) fn capacity(graph: &Graph, resource: Resource) -> f64 {
     }
 }
 
-/// Fair rates of `hops`, Mbit/s. A hop must come after the one that feeds it.
-pub(crate) fn rates(graph: &Graph, hops: &[Feeder]) -> Vec<f64> {
+/// Fair rates of `hops` on what is left, Mbit/s. A hop must come after the one that feeds it.
+pub(crate) fn rates(graph: &Graph, capacities: &Capacities, hops: &[Feeder]) -> Vec<f64> {
     let mut resources: Vec<Shared> = Vec::new();
     let mut indices = HashMap::new();
     for (hop, feeder) in hops.iter().enumerate() {
         for (resource, count) in uses(graph, &feeder.route) {
             let index = *indices.entry(resource).or_insert_with(|| {
-                let capacity = capacity(graph, resource);
+                let capacity = capacities.left(resource);
                 resources.push(Shared { left: capacity, capacity, growing: 0, users: Vec::new() });
                 resources.len() - 1
             });

@@ -35,7 +35,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    const NONE: Self =
+    /// No budget is declared.
+    pub(crate) const NONE: Self =
         Self { send: f64::INFINITY, receive: f64::INFINITY, total: f64::INFINITY, disk: f64::INFINITY };
 }
 

@@ -1,0 +1,189 @@
+//! What do the trees of a plan use, and what do they leave?
+//!
+//! A [`Packing`] is a set of trees, each with one rate for all its hops, that together keep to the [`Capacities`] of the
+//! network. A relay tree whose hops differ in rate ([`Feeders`]: a host keeps its own rate and serves the slower ones behind
+//! it from its disk) is the same as nested trees with one rate each: one for each step between two rates
+//! ([`Packing::nested`]). So every plan, ours or a baseline, has one form.
+
+use std::collections::BTreeMap;
+
+use super::super::topology::{Graph, Limits};
+use super::sharing::{self, Resource, uses};
+
+/// Two rates are one when they differ by less than this part of the greater one.
+const SAME: f64 = 1e-9;
+
+/// A destination is starved when it gets less than this share of what `Flat`, fair to all, would give it.
+pub(super) const STARVED_BELOW: f64 = 0.25;
+
+/// One stream between two hosts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Feeder {
+    pub(crate) from: usize,
+    pub(crate) to: usize,
+    /// Arcs on its way, from `from` to `to`; at least one.
+    pub(crate) route: Vec<usize>,
+}
+
+/// One tree all of whose hops run at one rate.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct PackedTree {
+    /// Mbit/s, above 0.
+    pub(crate) rate: f64,
+    /// A hop comes after the one that feeds it; each host is fed once.
+    pub(crate) hops: Vec<Feeder>,
+}
+
+/// Trees that together keep to the capacities that they were packed into.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Packing {
+    pub(crate) trees: Vec<PackedTree>,
+}
+
+impl Packing {
+    /// The nested trees that carry what a relay tree carries from disk: for each step between two of its rates a tree of
+    /// the hops that are at least as fast, at the rate of the step. The largest tree comes first.
+    pub(crate) fn nested(feeders: &Feeders) -> Self {
+        let mut levels: Vec<f64> = feeders.rates.iter().copied().filter(|&rate| rate > 0.0).collect();
+        levels.sort_by(f64::total_cmp);
+        // Of rates that are alike the least one stands for all, so that no hop is faster than it was.
+        levels.dedup_by(|next, kept| *next - *kept <= SAME * *next);
+        let mut below = 0.0;
+        let trees = levels.into_iter().map(|level| {
+            let fast = feeders.hops.iter().zip(&feeders.rates).filter(|(_, rate)| **rate >= level);
+            let tree = PackedTree { rate: level - below, hops: fast.map(|(hop, _)| hop.clone()).collect() };
+            below = level;
+            tree
+        });
+        Self { trees: trees.collect() }
+    }
+
+    /// What each host receives, Mbit/s, by vertex.
+    pub(crate) fn received(&self) -> BTreeMap<usize, f64> {
+        let mut received = BTreeMap::new();
+        for tree in &self.trees {
+            for hop in &tree.hops {
+                *received.entry(hop.to).or_default() += tree.rate;
+            }
+        }
+        received
+    }
+
+    /// What all hosts receive together, Mbit/s; summed in order of size, so that equal sets of rates have equal sums.
+    pub(crate) fn sum(&self) -> f64 {
+        let mut rates: Vec<f64> = self.received().into_values().collect();
+        rates.sort_by(f64::total_cmp);
+        rates.iter().sum()
+    }
+}
+
+/// What is left of each arc and of each budget, Mbit/s. A budget that is not declared is infinite and stays so.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Capacities {
+    arcs: Vec<f64>,
+    /// By host.
+    limits: Vec<Limits>,
+}
+
+impl Capacities {
+    /// All of a graph.
+    pub(crate) fn new(graph: &Graph) -> Self {
+        Self {
+            arcs: graph.arcs().iter().map(|arc| arc.mbps).collect(),
+            limits: (0..graph.hosts()).map(|host| graph.limits(host)).collect(),
+        }
+    }
+
+    /// What is left of a resource, never below 0; a switch has no budgets to run out of.
+    pub(crate) fn left(&self, resource: Resource) -> f64 {
+        let limit = |host: usize, of: fn(&Limits) -> f64| self.limits.get(host).map_or(f64::INFINITY, of);
+        match resource {
+            Resource::Arc(arc) => self.arcs[arc],
+            Resource::Send(host) => limit(host, |limits| limits.send),
+            Resource::Receive(host) => limit(host, |limits| limits.receive),
+            Resource::Total(host) => limit(host, |limits| limits.total),
+            Resource::Disk(host) => limit(host, |limits| limits.disk),
+        }
+    }
+
+    /// What is left of the budgets of a vertex.
+    pub(crate) fn limits(&self, vertex: usize) -> Limits {
+        self.limits.get(vertex).copied().unwrap_or(Limits::NONE)
+    }
+
+    /// The greatest rate at which all of `hops` can run together, Mbit/s; infinite without hops.
+    pub(crate) fn rate(&self, graph: &Graph, hops: &[Feeder]) -> f64 {
+        let used = used(graph, hops);
+        used.iter().map(|(&resource, &count)| self.left(resource) / f64::from(count)).fold(f64::INFINITY, f64::min)
+    }
+
+    /// Takes what a tree uses. Where rounding would leave less than nothing, nothing is left.
+    pub(crate) fn take(&mut self, graph: &Graph, tree: &PackedTree) {
+        for (resource, count) in used(graph, &tree.hops) {
+            self.add(resource, -tree.rate * f64::from(count));
+        }
+    }
+
+    /// Gives back what a tree used.
+    pub(crate) fn give(&mut self, graph: &Graph, tree: &PackedTree) {
+        for (resource, count) in used(graph, &tree.hops) {
+            self.add(resource, tree.rate * f64::from(count));
+        }
+    }
+
+    fn add(&mut self, resource: Resource, mbps: f64) {
+        let left = match resource {
+            Resource::Arc(arc) => self.arcs.get_mut(arc),
+            Resource::Send(host) => self.limits.get_mut(host).map(|limits| &mut limits.send),
+            Resource::Receive(host) => self.limits.get_mut(host).map(|limits| &mut limits.receive),
+            Resource::Total(host) => self.limits.get_mut(host).map(|limits| &mut limits.total),
+            Resource::Disk(host) => self.limits.get_mut(host).map(|limits| &mut limits.disk),
+        };
+        if let Some(left) = left {
+            *left = (*left + mbps).max(0.0);
+        }
+    }
+}
+
+/// How often the hops together use each resource.
+pub(crate) fn used(graph: &Graph, hops: &[Feeder]) -> BTreeMap<Resource, u32> {
+    let mut used = BTreeMap::new();
+    for hop in hops {
+        for (resource, count) in uses(graph, &hop.route) {
+            *used.entry(resource).or_default() += count;
+        }
+    }
+    used
+}
+
+/// One tree that relays from disk: a host keeps its own rate and serves those behind it from what it has stored, so hops
+/// may differ in rate, but none passes on faster than it receives.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Feeders {
+    /// In the order of feeding.
+    pub(crate) hops: Vec<Feeder>,
+    /// Rate of each hop, Mbit/s.
+    pub(crate) rates: Vec<f64>,
+}
+
+impl Feeders {
+    /// Hops with the rates they have when all run at once and share fairly what is left.
+    pub(crate) fn new(graph: &Graph, capacities: &Capacities, hops: Vec<Feeder>) -> Self {
+        let rates = sharing::rates(graph, capacities, &hops);
+        Self { hops, rates }
+    }
+
+    /// Summed in order of size, so that equal sets of rates have equal sums.
+    pub(crate) fn sum(&self) -> f64 {
+        let mut rates = self.rates.clone();
+        rates.sort_by(f64::total_cmp);
+        rates.iter().sum()
+    }
+
+    /// Whether somebody gets far less than from `fair`.
+    pub(crate) fn starves(&self, fair: &Self) -> bool {
+        let shares: BTreeMap<_, _> = fair.hops.iter().map(|hop| hop.to).zip(&fair.rates).collect();
+        let mut received = self.hops.iter().map(|hop| hop.to).zip(&self.rates);
+        received.any(|(to, rate)| shares.get(&to).is_some_and(|&share| *rate < STARVED_BELOW * share))
+    }
+}
