@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use gridcast_core::{
     broadcast::{
-        plan::{self, Options, Plan, PlanError},
+        plan::{self, Executable, Options, Plan, PlanError},
         topology::Topology,
     },
     report::{BoundKind, Dataset, StagedNode},
@@ -65,16 +65,17 @@ pub fn strategy(strategy: Strategy) -> plan::Strategy {
 }
 
 /// A plan by the strategy that was asked for, or, where that one is not offered, by the best that is. The plan says which
-/// made it.
+/// made it. It is one that agents can carry out: a single tree, whatever `options` say.
 pub fn plan_or_best(
     topology: &Topology,
     source: &str,
     destinations: &[String],
     options: &Options,
 ) -> Result<Plan, PlanError> {
-    match plan::plan(topology, source, destinations, options) {
+    let options = Options { executable: Executable::SingleTree, ..options.clone() };
+    match plan::plan(topology, source, destinations, &options) {
         Err(PlanError::Unsupported { .. }) => {
-            let options = Options { strategy: plan::Strategy::Stable, ..options.clone() };
+            let options = Options { strategy: plan::Strategy::Stable, ..options };
             plan::plan(topology, source, destinations, &options)
         }
         done => done,
@@ -88,7 +89,7 @@ pub fn wire_plan(plan: &Plan) -> wire::Plan {
         rate_mbps: tree.rate_mbps,
         hops: tree.hops.iter().map(hop).collect(),
     };
-    wire::Plan { strategy: plan.strategy.to_string(), trees: plan.trees.iter().map(tree).collect() }
+    wire::Plan { strategy: plan.strategy.to_string(), trees: plan.carried().iter().map(tree).collect() }
 }
 
 /// Carries one dataset to `request.members` by `plan`, whose names are those of the peers, and waits until each has
@@ -121,7 +122,7 @@ pub async fn stage(
         files: finished.files,
         digest: finished.digest,
         strategy: plan.strategy.to_string(),
-        trees: u32::try_from(plan.trees.len()).unwrap_or(u32::MAX),
+        trees: u32::try_from(plan.carried().len()).unwrap_or(u32::MAX),
         seconds: finished.seconds,
         aggregate_mbps: nodes.iter().map(|n| n.rate_mbps).sum(),
         bound_mbps: plan.bound_mbps,
@@ -206,7 +207,11 @@ mod tests {
         let hosts = ["s", "a", "b"].map(str::to_owned);
         let topology = Topology::one_switch(&hosts, 1000.0, 0.1);
         for asked in [Strategy::Stable, Strategy::Chain, Strategy::Fpfr, Strategy::Dijkstra] {
-            let options = Options { strategy: strategy(asked), ..Options::default() };
+            let options = Options {
+                strategy: strategy(asked),
+                executable: Executable::SingleTree,
+                ..Options::default()
+            };
             let strict = plan::plan(&topology, "s", &hosts[1..], &options);
             let plan = plan_or_best(&topology, "s", &hosts[1..], &options).unwrap();
             match strict {

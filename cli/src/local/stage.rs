@@ -7,7 +7,7 @@ use gridcast_control::{
     stage::{self, StageEvent},
 };
 use gridcast_core::{
-    broadcast::plan::{self, Options, Plan},
+    broadcast::plan::{self, Executable, Options, Plan},
     report::{BoundKind, Dataset},
 };
 use gridcast_proto::v1::StartBroadcastRequest;
@@ -30,15 +30,15 @@ pub(crate) async fn stage(
 ) -> Result<Dataset, Failure> {
     let data = &intake.data[index];
     let plan = plan(intake, data)?;
-    let destinations = cluster.remotes.len() - 1;
+    let (destinations, trees) = (cluster.remotes.len() - 1, plan.carried().len());
     progress.say(
         "stage",
         &format!(
             "{}: to {destinations} nodes by {:?}, {} tree{}, bound {:.0} Mbit/s",
             data.name,
             plan.strategy,
-            plan.trees.len(),
-            if plan.trees.len() == 1 { "" } else { "s" },
+            trees,
+            if trees == 1 { "" } else { "s" },
             plan.bound_mbps
         ),
     );
@@ -74,7 +74,11 @@ fn text(data: &DataPlan, path: &Path) -> Result<String, Failure> {
 
 fn plan(intake: &Intake, data: &DataPlan) -> Result<Plan, Failure> {
     let destinations: Vec<String> = intake.nodes[1..].iter().map(|n| n.name.clone()).collect();
-    let options = Options { strategy: stage::strategy(data.strategy), ..Options::default() };
+    let options = Options {
+        strategy: stage::strategy(data.strategy),
+        executable: Executable::SingleTree,
+        ..Options::default()
+    };
     plan::plan(&intake.topology, &intake.nodes[0].name, &destinations, &options)
         .map_err(|e| Failure::failed(e.reason(), format!("data {}: {e}", data.name)))
 }

@@ -152,7 +152,7 @@ fn begin(knowledge: &mut Knowledge, routes: &Routes, members: usize, now: Timest
     if members > campaign.most {
         campaign.most = members;
         campaign.strategy = routes.plan.strategy.to_string();
-        campaign.trees = u32::try_from(routes.plan.trees.len()).unwrap_or(u32::MAX);
+        campaign.trees = u32::try_from(routes.plan.carried().len()).unwrap_or(u32::MAX);
         campaign.bound_kind = Some(routes.kind);
     }
     if routes.kind == BoundKind::Assumed {
