@@ -12,10 +12,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::topology::{Graph, Topology, TopologyError};
+use baseline::{Baseline, Parent, chain};
 use packing::{Capacities, Feeder, Feeders, Packing};
 use problem::Problem;
 
-mod chain;
+mod baseline;
 pub(crate) mod packing;
 pub(crate) mod problem;
 pub(crate) mod sharing;
@@ -187,7 +188,7 @@ pub enum PlanError {
     SourceIsDestination { name: String },
     #[error("{} cannot be reached from `{from}`; add a link, or leave out what cannot be reached", quoted(.to))]
     Unreachable { from: String, to: Vec<String> },
-    #[error("the strategy {strategy} is not offered; choose Stable, Chain or Flat")]
+    #[error("the strategy {strategy} is not offered here; choose Stable, Chain or Flat")]
     Unsupported { strategy: Strategy },
 }
 
@@ -256,13 +257,24 @@ fn names(graph: &Graph, vertices: &[usize]) -> Vec<String> {
 
 /// The trees, and what made them.
 fn pack(problem: &Problem<'_>, options: &Options) -> Result<(Strategy, Packing), PlanError> {
-    let (strategy, feeders) = match options.strategy {
-        Strategy::Flat => (Strategy::Flat, problem.flat()?),
-        Strategy::Chain => (Strategy::Chain, chain::descending(problem)?),
-        Strategy::Stable => single_tree(problem)?,
-        strategy => return Err(PlanError::Unsupported { strategy }),
+    let carried_out = matches!(options.strategy, Strategy::Stable | Strategy::Chain | Strategy::Flat);
+    if options.executable == Executable::SingleTree && !carried_out {
+        return Err(PlanError::Unsupported { strategy: options.strategy });
+    }
+    let baseline = match options.strategy {
+        Strategy::Stable => {
+            let (strategy, feeders) = single_tree(problem)?;
+            return Ok((strategy, Packing::nested(&feeders)));
+        }
+        Strategy::Flat => Baseline::Flat,
+        Strategy::Random => Baseline::Random(options.seed),
+        Strategy::DepthFirst => Baseline::DepthFirst,
+        Strategy::Fpfr => Baseline::Fpfr,
+        Strategy::Dijkstra => Baseline::Dijkstra(Parent::Latest),
+        Strategy::DijkstraEarliest => Baseline::Dijkstra(Parent::Earliest),
+        Strategy::Chain => Baseline::Chain,
     };
-    Ok((strategy, Packing::nested(&feeders)))
+    Ok((options.strategy, baseline::pack(problem, baseline, options.relay)?))
 }
 
 /// The greatest sum among `Flat` and chains in several orders, of those that starve nobody. A chain on equal sums: it

@@ -9,21 +9,21 @@
 //! (an asymmetric link, a budget for sending and receiving together), those behind it get what it passes on. Where hosts of
 //! two sites differ by a little only, strict order alternates between the sites; coarser classes of bandwidth do not.
 
-use super::super::topology::{Graph, Limits};
-use super::PlanError;
-use super::packing::Feeders;
-use super::problem::Problem;
+use super::super::super::topology::{Graph, Limits};
+use super::super::PlanError;
+use super::super::packing::{Feeder, Feeders};
+use super::super::problem::Problem;
 
 /// Hosts whose bandwidths differ by less than about this factor are alike, in the orders by class.
 const CLASSES: [f64; 2] = [1.1, 2.0];
 
-/// The descending chain.
-pub(super) fn descending(problem: &Problem<'_>) -> Result<Feeders, PlanError> {
-    in_order(problem, &Orders::new(problem).by(|_, bound| bound))
+/// The descending order.
+pub(super) fn descending(problem: &Problem<'_>) -> Vec<usize> {
+    Orders::new(problem).by(|_, bound| bound)
 }
 
 /// The descending order, then others; none twice.
-pub(super) fn orders(problem: &Problem<'_>) -> Vec<Vec<usize>> {
+pub(crate) fn orders(problem: &Problem<'_>) -> Vec<Vec<usize>> {
     let orders = Orders::new(problem);
     let relayed = |host: usize, bound: f64| bound.min(passes_on(problem.graph, host));
     let mut all = vec![orders.by(|_, bound| bound), orders.by(relayed)];
@@ -40,11 +40,15 @@ pub(super) fn orders(problem: &Problem<'_>) -> Vec<Vec<usize>> {
     different
 }
 
-/// A chain that visits hosts in the order given.
-pub(super) fn in_order(problem: &Problem<'_>, order: &[usize]) -> Result<Feeders, PlanError> {
+/// A chain that visits hosts in the order given, relaying from disk.
+pub(crate) fn in_order(problem: &Problem<'_>, order: &[usize]) -> Result<Feeders, PlanError> {
+    Ok(Feeders::new(problem.graph, &problem.capacities, hops(problem, order)?))
+}
+
+/// The hops of a chain that visits hosts in the order given.
+pub(super) fn hops(problem: &Problem<'_>, order: &[usize]) -> Result<Vec<Feeder>, PlanError> {
     let senders = std::iter::once(problem.source).chain(order.iter().copied());
-    let hops = senders.zip(order).map(|(from, &to)| problem.feeder(from, to));
-    Ok(Feeders::new(problem.graph, &problem.capacities, hops.collect::<Result<_, _>>()?))
+    senders.zip(order).map(|(from, &to)| problem.feeder(from, to)).collect()
 }
 
 /// The destinations, to be sorted.
