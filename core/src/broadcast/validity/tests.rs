@@ -1,11 +1,15 @@
 use super::*;
-use crate::broadcast::plan::{Options, plan};
+use crate::broadcast::plan::{Executable, Options, plan};
 use crate::broadcast::samples::vector;
+
+fn single() -> Options {
+    Options { executable: Executable::SingleTree, ..Options::default() }
+}
 
 /// What `check` says about the plan of the two switches, S>A>C>D>B, after `change`.
 fn after(change: impl Fn(&mut Plan)) -> Result<(), Violation> {
     let case = vector("two-switches");
-    let mut plan = plan(&case.topology(), &case.source, &case.destinations(), &Options::default()).unwrap();
+    let mut plan = plan(&case.topology(), &case.source, &case.destinations(), &single()).unwrap();
     change(&mut plan);
     check(&case.topology(), &plan)
 }
@@ -29,14 +33,14 @@ fn more_than_a_link_can_carry_is_found() {
         let again = plan.trees[0].clone();
         plan.trees.push(again);
     });
-    assert_eq!(message, "the link from `S` to `X` can carry 1000 Mbit/s, 2000 are planned");
+    assert_eq!(message, "the link from `S` to `X` can carry 1000 Mbit/s, 1100 are planned");
 }
 
 #[test]
 fn more_than_a_host_can_do_is_found() {
     let mut topology = vector("two-switches").topology();
     let names = vector("two-switches").destinations();
-    let plan = plan(&topology, "S", &names, &Options::default()).unwrap();
+    let plan = plan(&topology, "S", &names, &single()).unwrap();
     for (budget, least) in
         [("sendMbps", 600.0), ("receiveMbps", 1000.0), ("totalMbps", 1600.0), ("diskMbps", 1000.0)]
     {
@@ -79,16 +83,19 @@ fn paths_that_lead_nowhere_are_found() {
 
 #[test]
 fn figures_that_are_not_those_of_the_hops_are_found() {
-    let rate = |plan: &mut Plan, hop: usize, mbps: f64| plan.trees[0].hops[hop].rate_mbps = mbps;
-    assert!(message(|plan| rate(plan, 1, f64::NAN)).contains("NaN is no rate"));
-    assert!(message(|plan| rate(plan, 1, -1.0)).contains("-1 is no rate"));
-    assert!(message(|plan| rate(plan, 3, 400.0)).contains("`D` passes on 400 Mbit/s but receives 300"));
-    assert!(message(|plan| rate(plan, 3, 50.0)).contains("rates.B: 100 Mbit/s, but the hops bring 50"));
-    assert!(message(|plan| plan.trees[0].rate_mbps = 1.0).contains("trees[0]: 1 Mbit/s"));
-    assert!(message(|plan| plan.bound_mbps = 1999.0).contains("the max-flows sum up to 2000"));
+    assert!(message(|plan| plan.trees[0].rate_mbps = f64::NAN).contains("trees[0]: NaN is no rate"));
+    assert!(message(|plan| plan.trees[0].rate_mbps = -1.0).contains("-1 is no rate"));
+    let slower = message(|plan| plan.trees[0].rate_mbps = 50.0);
+    assert!(slower.contains("destinations: `A` gets 1000 Mbit/s, but the hops bring 950"), "{slower}");
+    assert!(message(|plan| plan.destinations[0].rate_mbps = -1.0).contains("destinations[0]: -1 is no rate"));
+    assert!(message(|plan| plan.destinations.swap(1, 2)).contains("destinations[2]: `B` is listed twice"));
+    assert!(message(|plan| plan.bound_mbps = 1999.0).contains("boundMbps: 1999, but the destinations sum up to 2000"));
+    assert!(message(|plan| plan.aggregate_mbps = 1999.0).contains("aggregateMbps: 1999"));
+    assert!(message(|plan| plan.destinations[1].bound_mbps = 99.0).contains("max-flow to `B` is 100 Mbit/s, not 99"));
     let unnamed = message(|plan| {
-        plan.rates.remove("B");
+        plan.destinations.remove(1);
         plan.bound_mbps -= 100.0;
+        plan.aggregate_mbps -= 100.0;
     });
-    assert!(unnamed.contains("rates.B: 0 Mbit/s, but the hops bring 100"), "{unnamed}");
+    assert!(unnamed.contains("destinations: `B` gets 0 Mbit/s, but the hops bring 100"), "{unnamed}");
 }
