@@ -90,8 +90,12 @@ pub(crate) struct Demand {
 /// events: O(U log U) for U uses, and no error adds up from step to step.
 pub(crate) fn fill(demands: &[Demand], left: impl Fn(Resource) -> f64) -> Vec<f64> {
     let mut filling = Filling::new(demands, left);
-    let mut heap: BinaryHeap<Reverse<(u64, usize)>> =
-        filling.shared.iter().enumerate().map(|(index, shared)| Reverse((shared.level().to_bits(), index))).collect();
+    let mut heap: BinaryHeap<Reverse<(u64, usize)>> = filling
+        .shared
+        .iter()
+        .enumerate()
+        .map(|(index, shared)| Reverse((shared.level().to_bits(), index)))
+        .collect();
     let mut now = 0.0_f64;
     while let Some(Reverse((bits, index))) = heap.pop() {
         let shared = &filling.shared[index];

@@ -76,7 +76,7 @@ fn unreachable(problem: &Problem<'_>, outside: &[(usize, Option<Offer>)]) -> Pla
 /// The shortest ways from one host to all vertices, those of [`Graph::route`](super::super::super::topology::Graph::route):
 /// a search in breadth that takes the arcs of each vertex by name comes to every vertex along the shortest way that is first
 /// by name.
-struct Ways {
+pub(super) struct Ways {
     start: usize,
     /// The last arc of the way to each vertex.
     arcs: Vec<Option<usize>>,
@@ -85,7 +85,7 @@ struct Ways {
 }
 
 impl Ways {
-    fn from(problem: &Problem<'_>, start: usize) -> Self {
+    pub(super) fn from(problem: &Problem<'_>, start: usize) -> Self {
         let (graph, left) = (problem.graph, |resource| problem.capacities.left(resource));
         let mut arcs = vec![None; graph.vertices()];
         let mut widths = vec![0.0; graph.vertices()];
@@ -112,7 +112,7 @@ impl Ways {
     }
 
     /// What `host` could receive, if nobody else did; none where no way leads to it.
-    fn mbps(&self, problem: &Problem<'_>, host: usize) -> Option<f64> {
+    pub(super) fn mbps(&self, problem: &Problem<'_>, host: usize) -> Option<f64> {
         if host != self.start && self.arcs[host].is_none() {
             return None;
         }
