@@ -2,6 +2,7 @@
 
 pub mod dataset;
 pub mod maxflow;
+pub mod paper;
 pub mod plan;
 pub(crate) mod random;
 #[cfg(test)]
