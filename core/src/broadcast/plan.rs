@@ -12,14 +12,18 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::topology::{Graph, Topology, TopologyError};
-use baseline::{Baseline, Parent, chain};
-use packing::{Capacities, Feeder, Feeders, Packing};
+use baseline::{Baseline, Parent};
+use packing::{Capacities, Feeder, Packing};
 use problem::Problem;
 
 mod baseline;
+mod depth_first;
+mod levels;
 pub(crate) mod packing;
 pub(crate) mod problem;
+mod rooted;
 pub(crate) mod sharing;
+mod stable;
 
 /// How trees are made.
 #[derive(
@@ -262,10 +266,7 @@ fn pack(problem: &Problem<'_>, options: &Options) -> Result<(Strategy, Packing),
         return Err(PlanError::Unsupported { strategy: options.strategy });
     }
     let baseline = match options.strategy {
-        Strategy::Stable => {
-            let (strategy, feeders) = single_tree(problem)?;
-            return Ok((strategy, Packing::nested(&feeders)));
-        }
+        Strategy::Stable => return stable::pack(problem, options),
         Strategy::Flat => Baseline::Flat,
         Strategy::Random => Baseline::Random(options.seed),
         Strategy::DepthFirst => Baseline::DepthFirst,
@@ -275,23 +276,6 @@ fn pack(problem: &Problem<'_>, options: &Options) -> Result<(Strategy, Packing),
         Strategy::Chain => Baseline::Chain,
     };
     Ok((options.strategy, baseline::pack(problem, baseline, options.relay)?))
-}
-
-/// The greatest sum among `Flat` and chains in several orders, of those that starve nobody. A chain on equal sums: it
-/// spares the source. No chain may be possible where links lead one way.
-fn single_tree(problem: &Problem<'_>) -> Result<(Strategy, Feeders), PlanError> {
-    let flat = problem.flat()?;
-    let mut best: Option<(f64, Feeders)> = None;
-    for chain in chain::orders(problem).iter().filter_map(|order| chain::in_order(problem, order).ok()) {
-        let sum = chain.sum();
-        if !chain.starves(&flat) && best.as_ref().is_none_or(|(most, _)| sum > *most) {
-            best = Some((sum, chain));
-        }
-    }
-    Ok(match best {
-        Some((sum, chain)) if sum >= flat.sum() => (Strategy::Chain, chain),
-        _ => (Strategy::Flat, flat),
-    })
 }
 
 /// The plan in names.

@@ -11,7 +11,7 @@ use super::super::topology::{Graph, Limits};
 use super::sharing::{self, Resource, uses};
 
 /// Two rates are one when they differ by less than this part of the greater one.
-const SAME: f64 = 1e-9;
+pub(super) const SAME: f64 = 1e-9;
 
 /// A destination is starved when it gets less than this share of what `Flat`, fair to all, would give it.
 pub(super) const STARVED_BELOW: f64 = 0.25;
@@ -131,6 +131,17 @@ impl Capacities {
         }
     }
 
+    /// Whether all trees can run at once, but for rounding.
+    pub(crate) fn fits(&self, graph: &Graph, packing: &Packing) -> bool {
+        let mut load = Load::new(self);
+        for tree in &packing.trees {
+            for hop in &tree.hops {
+                load.add(graph, &hop.route, tree.rate);
+            }
+        }
+        load.within(self)
+    }
+
     fn add(&mut self, resource: Resource, mbps: f64) {
         let left = match resource {
             Resource::Arc(arc) => self.arcs.get_mut(arc),
@@ -142,6 +153,50 @@ impl Capacities {
         if let Some(left) = left {
             *left = (*left + mbps).max(0.0);
         }
+    }
+}
+
+/// What many hops use together, Mbit/s: as a table, where [`used`] is a list.
+#[derive(Debug)]
+struct Load {
+    arcs: Vec<f64>,
+    limits: Vec<Limits>,
+}
+
+impl Load {
+    fn new(capacities: &Capacities) -> Self {
+        let nothing = Limits { send: 0.0, receive: 0.0, total: 0.0, disk: 0.0 };
+        Self { arcs: vec![0.0; capacities.arcs.len()], limits: vec![nothing; capacities.limits.len()] }
+    }
+
+    fn add(&mut self, graph: &Graph, route: &[usize], rate: f64) {
+        for &arc in route {
+            self.arcs[arc] += rate;
+            if let Some(limits) = self.limits.get_mut(graph.arcs()[arc].from) {
+                limits.send += rate;
+                limits.total += rate;
+            }
+            if let Some(limits) = self.limits.get_mut(graph.arcs()[arc].to) {
+                limits.receive += rate;
+                limits.total += rate;
+            }
+        }
+        let last = route.last().map(|&arc| graph.arcs()[arc].to);
+        if let Some(limits) = last.and_then(|host| self.limits.get_mut(host)) {
+            limits.disk += rate;
+        }
+    }
+
+    fn within(&self, capacities: &Capacities) -> bool {
+        let fits = |load: f64, capacity: f64| load <= capacity * (1.0 + SAME);
+        let limits = self.limits.iter().zip(&capacities.limits);
+        self.arcs.iter().zip(&capacities.arcs).all(|(&load, &capacity)| fits(load, capacity))
+            && limits.into_iter().all(|(load, limit)| {
+                fits(load.send, limit.send)
+                    && fits(load.receive, limit.receive)
+                    && fits(load.total, limit.total)
+                    && fits(load.disk, limit.disk)
+            })
     }
 }
 

@@ -6,6 +6,7 @@ use super::super::maxflow::MaxFlow;
 use super::super::topology::Graph;
 use super::PlanError;
 use super::packing::{Capacities, Feeder, Feeders};
+use super::rooted::Rooted;
 
 /// A broadcast to be planned.
 #[derive(Clone, Debug)]
@@ -20,6 +21,8 @@ pub(crate) struct Problem<'a> {
     pub(crate) destinations: Vec<usize>,
     /// Max-flow of each destination over `capacities`, Mbit/s, above 0.
     pub(crate) bounds: Vec<f64>,
+    /// The network as seen from the source, where it is a tree.
+    pub(crate) rooted: Option<Rooted>,
 }
 
 impl<'a> Problem<'a> {
@@ -32,11 +35,17 @@ impl<'a> Problem<'a> {
     ) -> Result<(Self, Vec<usize>), PlanError> {
         let source = graph.host(source).ok_or_else(|| PlanError::UnknownSource { name: source.to_owned() })?;
         let vertices = vertices(graph, source, destinations)?;
-        let mut flow = MaxFlow::over(graph, &capacities, source);
-        let flows: Vec<(usize, f64)> = vertices.into_iter().map(|vertex| (vertex, flow.to(vertex))).collect();
+        let rooted = Rooted::new(graph, source);
+        let flows: Vec<(usize, f64)> = if let Some(rooted) = &rooted {
+            let bounds = rooted.bounds(graph, &capacities);
+            vertices.into_iter().map(|vertex| (vertex, bounds[vertex])).collect()
+        } else {
+            let mut flow = MaxFlow::over(graph, &capacities, source);
+            vertices.into_iter().map(|vertex| (vertex, flow.to(vertex))).collect()
+        };
         let (reached, unreachable): (Vec<_>, Vec<_>) = flows.into_iter().partition(|(_, bound)| *bound > 0.0);
         let (destinations, bounds) = reached.into_iter().unzip();
-        let problem = Self { graph, capacities, source, destinations, bounds };
+        let problem = Self { graph, capacities, source, destinations, bounds, rooted };
         Ok((problem, unreachable.into_iter().map(|(vertex, _)| vertex).collect()))
     }
 

@@ -55,7 +55,7 @@ fn a_chain_from_disk_has_the_rates_of_the_vectors_in_any_order() {
         let capacities = Capacities::new(&graph);
         let (problem, _) = Problem::new(&graph, capacities, &case.source, &case.destinations()).unwrap();
         let order: Vec<usize> = order.iter().map(|name| graph.vertex(name).unwrap()).collect();
-        let packing = Packing::nested(&chain::in_order(&problem, &order).unwrap());
+        let packing = Packing::nested(&baseline::chain::in_order(&problem, &order).unwrap());
         assemble(&problem, Strategy::Chain, &with(Strategy::Chain), &packing)
     };
     let expected = |case: &str, name: &str| vector(case).rates[name].clone();
