@@ -112,9 +112,34 @@ pub(crate) enum Local {
     },
     /// Remove what runs that were killed left behind, and files that were kept; touches nothing that is alive
     Clean(State),
+    /// Make published figures again, on networks that are only computed (needs no root)
+    #[command(subcommand)]
+    Experiment(Experiment),
     /// Serves the life of a cluster between commands.
     #[command(hide = true)]
     Keep(Run),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Experiment {
+    /// All strategies on the eight distributions of bandwidth that Takahashi et al. simulated (CCGrid 2008)
+    BroadcastSim(BroadcastSim),
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct BroadcastSim {
+    /// Destinations among the 231 hosts
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=230))]
+    pub(crate) destinations: u16,
+    /// Networks for each distribution
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) draws: u16,
+    /// What bandwidths, sources and destinations are drawn from
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// What to print on standard output
+    #[arg(short, long, value_enum, default_value_t = ReportOutput::Table)]
+    pub(crate) output: ReportOutput,
 }
 
 #[derive(Clone, Debug, Args)]

@@ -7,12 +7,14 @@
 //! measure, tune, stage, launch, collect     one step a file
 //! session     goes through the steps by core's lifecycle, and undoes everything
 //! clusters    the commands on clusters that exist
+//! experiment  published figures, made again
 //! ```
 
 mod cluster;
 mod clusters;
 mod collect;
 mod exec;
+mod experiment;
 mod intake;
 mod interrupts;
 mod keeper;
@@ -49,6 +51,7 @@ pub(crate) fn command(command: args::Local) -> Result<ExitCode, Failure> {
         args::Local::Down { name, state } => {
             clusters::down(name.as_deref(), &state).map(|()| ExitCode::SUCCESS)
         }
+        args::Local::Experiment(experiment) => experiment::command(&experiment).map(|()| ExitCode::SUCCESS),
         args::Local::Clean(state) => clusters::clean(&state).map(|()| ExitCode::SUCCESS),
     }
 }

@@ -69,17 +69,17 @@ impl Condition {
         Self::TrunksAsymmetric,
     ];
 
-    /// What it draws, for a table.
+    /// What it draws, for a table: at most 18 letters.
     pub fn title(self) -> &'static str {
         match self {
             Self::Mixed => "100 or 1000",
             Self::Uniform500 => "500-1000",
             Self::Uniform100 => "100-1000",
             Self::Trunks => "trunks 100-1000",
-            Self::MixedAsymmetric => "100 or 1000, asymmetric",
-            Self::Uniform500Asymmetric => "500-1000, asymmetric",
-            Self::Uniform100Asymmetric => "100-1000, asymmetric",
-            Self::TrunksAsymmetric => "trunks 100-1000, asymmetric",
+            Self::MixedAsymmetric => "100 or 1000, asym.",
+            Self::Uniform500Asymmetric => "500-1000, asym.",
+            Self::Uniform100Asymmetric => "100-1000, asym.",
+            Self::TrunksAsymmetric => "trunks, asymmetric",
         }
     }
 
