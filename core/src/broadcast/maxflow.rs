@@ -1,7 +1,7 @@
 //! How fast could each destination receive if it were alone? The bound that every broadcast is measured against.
 //!
-//! Max-flow by Dinic's algorithm on integers: capacities are rounded to [`UNITS_PER_MBPS`], so results are exact and the
-//! same for any order of the input. A host is split into an entry and an exit, with what it can pass on between them:
+//! Max-flow by Dinic's algorithm on integers: capacities are rounded to units so small that the largest cut just fits, so
+//! results are exact and the same for any order of the input. A host is split into an entry and an exit, with what it can pass on between them:
 //! a relay spends its total budget twice for each byte, the source and the destination once.
 
 use std::collections::VecDeque;
@@ -10,9 +10,8 @@ use super::plan::packing::Capacities;
 use super::plan::sharing::Resource;
 use super::topology::{Graph, Limits, Topology};
 
-/// Units of integer capacity in 1 Mbit/s: a millibit per second. A terabit is then 1e15, and 8191 of them, what the links
-/// of one vertex can carry at most, still fit into 64 bits.
-const UNITS_PER_MBPS: f64 = 1e9;
+/// No cut has more units than this.
+const MOST_UNITS: f64 = (1_u64 << 62) as f64;
 /// Above any sum of capacities, and far enough below the end of 64 bits that a flow can be added to it.
 const UNLIMITED: u64 = 1 << 63;
 
@@ -57,6 +56,8 @@ pub(crate) struct MaxFlow {
     source: usize,
     sink: usize,
     start: usize,
+    /// Units of integer capacity in 1 Mbit/s.
+    scale: f64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -85,7 +86,10 @@ impl MaxFlow {
             source,
             sink,
             start,
+            scale: scale(graph, capacities),
         };
+        let scale = flow.scale;
+        let units = |mbps: f64| units(mbps, scale);
         for (index, arc) in graph.arcs().iter().enumerate().filter(|(_, arc)| arc.mbps > 0.0) {
             flow.join(exit(arc.from), arc.to, units(capacities.left(Resource::Arc(index))));
         }
@@ -115,7 +119,7 @@ impl MaxFlow {
         while let Some(levels) = self.levels() {
             total += self.blocking_flow(&levels);
         }
-        total as f64 / UNITS_PER_MBPS
+        total as f64 / self.scale
     }
 
     fn join(&mut self, from: usize, to: usize, capacity: u64) -> usize {
@@ -180,9 +184,20 @@ impl MaxFlow {
     }
 }
 
+/// Units in 1 Mbit/s: a power of two, so that capacities are rounded and never scaled, and so many that all arcs together
+/// stay below [`MOST_UNITS`].
+fn scale(graph: &Graph, capacities: &Capacities) -> f64 {
+    let arcs = (0..graph.arcs().len()).map(|arc| capacities.left(Resource::Arc(arc)));
+    let limits = (0..graph.hosts()).map(|host| capacities.limits(host));
+    let budgets = limits.flat_map(|limits| [limits.send, limits.receive, limits.total, limits.disk]);
+    let greatest = arcs.chain(budgets).filter(|mbps| mbps.is_finite()).fold(0.0, f64::max);
+    let count = (graph.arcs().len() + graph.hosts()) as f64;
+    if greatest > 0.0 { (MOST_UNITS / (greatest * count)).log2().floor().exp2() } else { 1.0 }
+}
+
 /// Capacity as an integer; infinite becomes [`UNLIMITED`].
-fn units(mbps: f64) -> u64 {
-    if mbps.is_finite() { (mbps * UNITS_PER_MBPS).round() as u64 } else { UNLIMITED }
+fn units(mbps: f64, scale: f64) -> u64 {
+    if mbps.is_finite() { (mbps * scale).round() as u64 } else { UNLIMITED }
 }
 
 #[cfg(test)]

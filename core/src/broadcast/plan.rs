@@ -242,7 +242,7 @@ pub fn plan(
     destinations: &[String],
     options: &Options,
 ) -> Result<Plan, PlanError> {
-    topology.validate_fields()?;
+    topology.validate_for_planning()?;
     let graph = Graph::new(topology);
     let (problem, unreachable) = Problem::new(&graph, Capacities::new(&graph), source, destinations)?;
     if !unreachable.is_empty() && !options.partial {

@@ -23,8 +23,8 @@ mod validate;
 pub use graph::{Arc, Graph, Limits};
 pub use routes::Routes;
 pub use validate::{
-    MAX_DELAY_MS, MAX_HOSTS, MAX_LINKS, MAX_MBPS, MAX_QUEUE_BYTES, MAX_SWITCHES, MIN_MBPS, MIN_QUEUE_BYTES,
-    TopologyError,
+    MAX_DELAY_MS, MAX_HOSTS, MAX_LINKS, MAX_MBPS, MAX_PLANNED_LINKS, MAX_PLANNED_VERTICES, MAX_QUEUE_BYTES,
+    MAX_SWITCHES, MIN_MBPS, MIN_QUEUE_BYTES, TopologyError,
 };
 
 /// Link rate where nothing is declared and nothing was measured, Mbit/s.

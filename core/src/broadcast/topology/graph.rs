@@ -98,8 +98,28 @@ impl Topology {
     }
 }
 
+/// Gives the first arc of each bundle the capacity of all of them.
+fn bundle(arcs: &mut [Arc]) {
+    let mut bundles: HashMap<(usize, usize), Vec<usize>> = HashMap::new();
+    for (index, arc) in arcs.iter().enumerate() {
+        bundles.entry((arc.from, arc.to)).or_default().push(index);
+    }
+    for bundle in bundles.into_values().filter(|bundle| bundle.len() > 1) {
+        let mut capacities: Vec<f64> = bundle.iter().map(|&arc| arcs[arc].mbps).collect();
+        // The same sum for any order of the file.
+        capacities.sort_by(f64::total_cmp);
+        for &arc in &bundle {
+            arcs[arc].mbps = 0.0;
+        }
+        if let Some(first) = bundle.first() {
+            arcs[*first].mbps = capacities.iter().sum();
+        }
+    }
+}
+
 /// A topology made ready for walks: what starts and ends at each vertex. Arcs without capacity are listed in
-/// [`Graph::arcs`] and walked by nobody.
+/// [`Graph::arcs`] and walked by nobody. Of several links between two vertices one arc each way has the capacity of all, the
+/// others have none.
 #[derive(Clone, Debug)]
 pub struct Graph {
     names: Vec<String>,
@@ -114,7 +134,8 @@ impl Graph {
     /// The graph of a topology that [`Topology::validate`] accepts; of another, the graph of the links that make sense.
     pub fn new(topology: &Topology) -> Self {
         let names: Vec<String> = topology.vertex_names().into_iter().map(str::to_owned).collect();
-        let arcs = topology.arcs();
+        let mut arcs = topology.arcs();
+        bundle(&mut arcs);
         let mut leaving = vec![Vec::new(); names.len()];
         let mut entering = vec![Vec::new(); names.len()];
         for (index, arc) in arcs.iter().enumerate().filter(|(_, arc)| arc.mbps > 0.0) {

@@ -196,3 +196,19 @@ proptest! {
         prop_assert_eq!(serde_json::from_str::<Topology>(&text).unwrap(), topology);
     }
 }
+
+#[test]
+fn links_between_the_same_two_count_as_one_for_planning_only() {
+    let links = vec![
+        Link { back_mbps: Some(0.0), ..Link::new("A", "B", 100.0) },
+        Link { back_mbps: Some(25.0), ..Link::new("B", "A", 50.0) },
+    ];
+    let hosts = ["A", "B"].map(|name| Host::Name(name.to_owned())).to_vec();
+    let topology = Topology { hosts, switches: Vec::new(), links };
+    assert!(matches!(topology.validate(), Err(TopologyError::DoubleLink { .. })));
+    assert_eq!(topology.validate_for_planning(), Ok(()));
+    let graph = Graph::new(&topology);
+    let capacity = |from: usize, to: usize| graph.arcs()[graph.arc_between(from, to).unwrap()].mbps;
+    assert_eq!((capacity(0, 1), capacity(1, 0)), (125.0, 50.0));
+    assert_eq!((graph.leaving(0).len(), graph.entering(0).len()), (1, 1));
+}

@@ -4,12 +4,16 @@ use std::collections::HashMap;
 
 use super::{Host, Link, Topology, graph::Graph};
 
-/// Most hosts.
+/// Most hosts of a network that is built.
 pub const MAX_HOSTS: usize = 4096;
-/// Most switches.
+/// Most switches of a network that is built.
 pub const MAX_SWITCHES: usize = 4096;
-/// Most links.
+/// Most links of a network that is built.
 pub const MAX_LINKS: usize = 16_384;
+/// Most hosts and switches of a network that is planned on.
+pub const MAX_PLANNED_VERTICES: usize = 20_000;
+/// Most links of a network that is planned on.
+pub const MAX_PLANNED_LINKS: usize = 100_000;
 /// Least capacity, Mbit/s: below, one packet takes longer than ten seconds.
 pub const MIN_MBPS: f64 = 0.001;
 /// Largest capacity, Mbit/s: a terabit per second.
@@ -54,9 +58,15 @@ pub enum TopologyError {
 }
 
 impl Topology {
-    /// Whether the network can be built: all fields make sense, and every host can reach every other.
+    /// Whether the network can be built: all fields make sense, no two links join the same vertices, and every host can
+    /// reach every other.
     pub fn validate(&self) -> Result<(), TopologyError> {
-        self.validate_fields()?;
+        self.counts(&[
+            ("hosts", self.hosts.len(), MAX_HOSTS),
+            ("switches", self.switches.len(), MAX_SWITCHES),
+            ("links", self.links.len(), MAX_LINKS),
+        ])?;
+        self.fields(false)?;
         let graph = Graph::new(self);
         let unreachable = |from: usize, to: usize| {
             let name = |vertex: usize| graph.name(vertex).to_owned();
@@ -74,20 +84,27 @@ impl Topology {
         }
     }
 
-    /// Whether all fields make sense, whatever can be reached. A `backMbps` of 0 is a link that leads one way.
-    pub(crate) fn validate_fields(&self) -> Result<(), TopologyError> {
+    /// Whether the network can be planned on: all fields make sense, whatever can be reached. Two links may join the same
+    /// vertices: they count as one, with the sum of their capacities. A `backMbps` of 0 is a link that leads one way.
+    pub fn validate_for_planning(&self) -> Result<(), TopologyError> {
+        self.counts(&[
+            ("hosts and switches", self.hosts.len() + self.switches.len(), MAX_PLANNED_VERTICES),
+            ("links", self.links.len(), MAX_PLANNED_LINKS),
+        ])?;
+        self.fields(true)
+    }
+
+    fn counts(&self, counts: &[(&'static str, usize, usize)]) -> Result<(), TopologyError> {
         if self.hosts.is_empty() {
             return Err(TopologyError::NoHosts);
         }
-        for (field, count, most) in [
-            ("hosts", self.hosts.len(), MAX_HOSTS),
-            ("switches", self.switches.len(), MAX_SWITCHES),
-            ("links", self.links.len(), MAX_LINKS),
-        ] {
-            if count > most {
-                return Err(TopologyError::TooMany { field, count, most });
-            }
+        match counts.iter().find(|(_, count, most)| count > most) {
+            Some(&(field, count, most)) => Err(TopologyError::TooMany { field, count, most }),
+            None => Ok(()),
         }
+    }
+
+    fn fields(&self, parallel: bool) -> Result<(), TopologyError> {
         let names = self.validate_names()?;
         for (index, host) in self.hosts.iter().enumerate() {
             validate_budgets(index, host)?;
@@ -96,7 +113,7 @@ impl Topology {
         for (index, link) in self.links.iter().enumerate() {
             validate_ends(index, link, &names)?;
             let ends = if link.a < link.b { (&link.a, &link.b) } else { (&link.b, &link.a) };
-            if let Some(first) = joined.insert(ends, index) {
+            if let Some(first) = joined.insert(ends, index).filter(|_| !parallel) {
                 return Err(TopologyError::DoubleLink {
                     field: format!("links[{index}]"),
                     a: link.a.clone(),
