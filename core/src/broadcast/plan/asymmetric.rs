@@ -1,0 +1,175 @@
+//! Which trees bring the most where links differ by direction, or hosts have budgets?
+//!
+//! There a plan that brings every destination its own max-flow need not exist, and the best one is hard to find in general.
+//! What is done:
+//!
+//! 1. **Start**: walks in several orders (`greedy`), the baselines that the caller brings, each with what can still be had
+//!    from what it leaves (`repair`). None of them is good everywhere: a walk puts a whole branch behind a poor host, a chain
+//!    has one order for all rates.
+//! 2. **Improve**: all their trees together are the first columns of a column generation (`columns`), so its result is at
+//!    least the best of them. Up to 14 destinations it is the optimum, and proven to be.
+//! 3. **Nobody starves**: who would receive less than [`SHARE`] of what they get when the source sends to each destination
+//!    itself, fairly, gets a floor of that much; but no more than each baseline gives them, so that the result stays at least
+//!    as good as each baseline.
+//! 4. **Few trees**: see `fewer`.
+//!
+//! The master programme is dense: `O(R^2)` memory for `R` resources. Above [`MOST_ROWS`] the best start is taken as it is.
+
+use super::packing::{Feeder, Feeders, PackedTree, Packing};
+use super::problem::Problem;
+use columns::{Columns, Rates, Work};
+use fewer::fewer;
+use greedy::ORDERS;
+use network::Network;
+use pricing::Costs;
+use repair::repair;
+
+mod branching;
+mod columns;
+mod fewer;
+mod greedy;
+mod network;
+pub(crate) mod optimum;
+mod pricing;
+mod repair;
+mod simplex;
+
+/// The part of its fair share below which a destination counts as starved.
+pub(crate) const SHARE: f64 = 0.1;
+/// Most resources for which columns are generated.
+const MOST_ROWS: usize = 1600;
+/// Operations of a whole plan: some seconds.
+const WORK: u64 = 3_000_000_000;
+
+/// A packing, and the greatest sum that any packing can have, where that is proven.
+#[derive(Clone, Debug)]
+pub(crate) struct Best {
+    pub(crate) packing: Packing,
+    pub(crate) optimum: Option<f64>,
+}
+
+/// The best trees that are found; at most `max_trees` of them, 0 is no limit. Without a limit the sum is at least that of
+/// each of `baselines`, whose trees are packings of the same problem.
+pub(crate) fn pack(problem: &Problem<'_>, baselines: &[Packing], max_trees: usize) -> Best {
+    let network = Network::new(problem);
+    let fair = fair(&network);
+    let floors = floors(&network, &fair, baselines);
+    let mut starts: Vec<Packing> = ORDERS
+        .iter()
+        .map(|&order| greedy::pack(&network, order, &mut network.left.clone()))
+        .chain(baselines.iter().cloned())
+        .map(|packing| repair(&network, packing))
+        .collect();
+    starts.push(fair.clone());
+    if network.left.len() > MOST_ROWS {
+        return Best { packing: best_start(&network, starts, &fair, &floors, max_trees), optimum: None };
+    }
+    let mut columns = Columns::new(&network);
+    if let Some(tree) = spanning(&network) {
+        columns.add(tree);
+    }
+    for tree in starts.into_iter().flat_map(|packing| packing.trees) {
+        columns.add(tree.hops);
+    }
+    let mut work = Work(WORK);
+    let nothing = vec![0.0; network.size()];
+    let free = columns.generate(&nothing, &mut work);
+    let optimum = free.optimum;
+    let (mut rates, mut needed) = (free, nothing);
+    // A floor for one may push another below its own.
+    while let Some(more) = starved(&columns, &rates, &floors, &needed) {
+        needed = more;
+        rates = columns.generate(&needed, &mut work);
+    }
+    if max_trees > 0 {
+        rates = fewer(&mut columns, &rates, max_trees, &floors, &mut Work(WORK / 4));
+    }
+    Best { packing: columns.packing(&rates), optimum }
+}
+
+/// The source sends to each destination itself, along the widest way, and all share fairly.
+fn fair(network: &Network<'_>) -> Packing {
+    let problem = network.problem;
+    let ways = network.widest(&[0], &network.left);
+    let hops = (1..network.size()).filter(|&to| ways.cost[network.terminals[to]] < 0.0);
+    let hops = hops.map(|to| network.hop(0, to, &network.way(&ways, to))).collect();
+    Packing::nested(&Feeders::new(problem.graph, &problem.capacities, hops))
+}
+
+/// What no destination should be below, by terminal, Mbit/s.
+fn floors(network: &Network<'_>, fair: &Packing, baselines: &[Packing]) -> Vec<f64> {
+    let mut floors: Vec<f64> = received(network, fair).into_iter().map(|mbps| SHARE * mbps).collect();
+    for baseline in baselines {
+        for (floor, mbps) in floors.iter_mut().zip(received(network, baseline)) {
+            // A baseline that starves somebody sets no standard.
+            if mbps > 0.0 {
+                *floor = floor.min(mbps);
+            }
+        }
+    }
+    floors
+}
+
+fn received(network: &Network<'_>, packing: &Packing) -> Vec<f64> {
+    let received = packing.received();
+    (0..network.size())
+        .map(|terminal| received.get(&network.host(terminal)).copied().unwrap_or(0.0))
+        .collect()
+}
+
+/// The floors that are needed so that nobody is below theirs, if that is more than there are.
+fn starved(columns: &Columns<'_>, rates: &Rates, floors: &[f64], needed: &[f64]) -> Option<Vec<f64>> {
+    let received = columns.received(rates);
+    let below = |terminal: usize| received[terminal] < floors[terminal] * (1.0 - 1e-6);
+    let more: Vec<f64> = (0..floors.len())
+        .map(|terminal| if needed[terminal] > 0.0 || below(terminal) { floors[terminal] } else { 0.0 })
+        .collect();
+    (more != needed).then_some(more)
+}
+
+/// The tree to all whose hops are widest; each along the widest way.
+fn spanning(network: &Network<'_>) -> Option<Vec<Feeder>> {
+    let ways = (0..network.size()).map(|from| network.widest(&[from], &network.left)).collect();
+    let costs = Costs::of_ways(network, ways);
+    let all: Vec<usize> = (0..network.size()).collect();
+    costs.spanning(&all).map(|parents| costs.hops(network, &parents))
+}
+
+/// The start with the greatest sum, within a limit of trees. Where it starves somebody, a part of everything goes to the fair
+/// plan instead.
+fn best_start(
+    network: &Network<'_>,
+    starts: Vec<Packing>,
+    fair: &Packing,
+    floors: &[f64],
+    most: usize,
+) -> Packing {
+    let limit = if most == 0 { usize::MAX } else { most };
+    let few = starts.into_iter().map(|packing| largest(packing, limit));
+    let Some(best) = few.reduce(|a, b| if b.sum() > a.sum() { b } else { a }) else { return fair.clone() };
+    let starves =
+        |packing: &Packing| received(network, packing).iter().zip(floors).any(|(mbps, floor)| mbps < floor);
+    if !starves(&best) {
+        return best;
+    }
+    let part = |packing: Packing, share: f64| {
+        let trees = packing.trees.into_iter();
+        trees.map(move |PackedTree { rate, hops }| PackedTree { rate: rate * share, hops })
+    };
+    let room = limit.saturating_sub(fair.trees.len()).max(1);
+    let trees = part(largest(best, room), 1.0 - SHARE).chain(part(fair.clone(), SHARE));
+    largest(Packing { trees: trees.collect() }, limit)
+}
+
+/// The trees that bring most.
+fn largest(mut packing: Packing, most: usize) -> Packing {
+    let brings = |tree: &PackedTree| tree.rate * tree.hops.len() as f64;
+    if packing.trees.len() > most {
+        packing.trees.sort_by(|a, b| brings(b).total_cmp(&brings(a)));
+        packing.trees.truncate(most);
+    }
+    packing
+}
+
+#[cfg(test)]
+mod tests;
