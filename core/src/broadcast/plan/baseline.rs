@@ -77,6 +77,33 @@ pub(crate) fn pack(problem: &Problem<'_>, baseline: Baseline, relay: Relay) -> R
     Ok(Packing { trees: trees.iter().flat_map(|tree| Packing::nested(tree).trees).collect() })
 }
 
+/// What every method reaches from disk, and chains in several orders beside them; those that are possible, the greatest sum
+/// first. From disk nobody receives less than in lockstep, so who is not below these is below no baseline.
+pub(crate) fn all(problem: &Problem<'_>, seed: u64) -> Vec<Vec<Feeders>> {
+    let methods = [
+        Baseline::Flat,
+        Baseline::Random(seed),
+        Baseline::DepthFirst,
+        Baseline::Fpfr,
+        Baseline::Dijkstra(Parent::Latest),
+        Baseline::Dijkstra(Parent::Earliest),
+    ];
+    let methods = methods.into_iter().map(|method| trees(problem, method, Relay::Asynchronous));
+    // The first order is that of `Chain`.
+    let orders = chain::orders(problem);
+    let chains = orders.iter().map(|order| Ok(vec![chain::in_order(problem, order)?]));
+    let mut all: Vec<(f64, Vec<Feeders>)> =
+        methods.chain(chains).filter_map(Result::ok).map(|trees| (sum(&trees), trees)).collect();
+    // Equal sums stay in the order of the methods.
+    all.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+    all.into_iter().map(|(_, trees)| trees).collect()
+}
+
+/// What all destinations receive together, Mbit/s.
+pub(crate) fn sum(trees: &[Feeders]) -> f64 {
+    trees.iter().map(Feeders::sum).sum()
+}
+
 fn from_disk(problem: &Problem<'_>, hops: Vec<Feeder>) -> Feeders {
     Feeders::new(problem.graph, &problem.capacities, hops)
 }

@@ -191,3 +191,6 @@ impl Filling {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

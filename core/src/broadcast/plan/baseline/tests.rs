@@ -286,6 +286,23 @@ proptest! {
     }
 
     #[test]
+    fn no_baseline_is_above_the_best_of_all(topology in networks(10, 5), seed in 0..u64::MAX) {
+        let names = destinations(&topology, "h0");
+        let best = with_problem(&topology, "h0", |problem| {
+            let sums: Vec<f64> = all(problem, seed).iter().map(|trees| sum(trees)).collect();
+            prop_assert!(sums.is_sorted_by(|a, b| a >= b), "{:?}", sums);
+            Ok(sums.first().copied().unwrap_or(0.0))
+        })?;
+        for strategy in STRATEGIES {
+            for relay in RELAYS {
+                let options = Options { strategy, relay, seed, partial: true, ..Options::default() };
+                let Ok(plan) = plan(&topology, "h0", &names, &options) else { continue };
+                prop_assert!(plan.aggregate_mbps <= best * (1.0 + 1e-6), "{}: {} above {}", strategy, plan.aggregate_mbps, best);
+            }
+        }
+    }
+
+    #[test]
     fn hops_from_disk_share_fairly(topology in networks(12, 5), seed in 0..u64::MAX) {
         with_problem(&topology, "h0", |problem| {
             for baseline in [
