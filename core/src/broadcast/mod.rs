@@ -7,5 +7,6 @@ pub mod plan;
 pub(crate) mod random;
 #[cfg(test)]
 mod samples;
+pub mod schedule;
 pub mod topology;
 pub mod validity;

@@ -1,0 +1,153 @@
+//! What is the next entry for each of those that are fed? The side of the parent.
+
+use super::branch::Child;
+use super::node::Node;
+use super::stages::Next;
+use super::{Chunks, Command, Message};
+
+impl Node {
+    /// A child takes part.
+    pub(super) fn attach(&mut self, from: usize, tree: usize, position: Option<usize>) {
+        self.gone.remove(&from);
+        let Some(branch) = self.branch(tree) else { return };
+        // What was named before the log that is known here comes when the tree is open.
+        let cursor = position.unwrap_or(branch.log_end()).max(branch.first);
+        branch.children.insert(from, Child { cursor, credit: cursor });
+        let end = branch.end;
+        self.tell(from, Message::Attached { tree, position: cursor, end });
+    }
+
+    /// A child is ready for more.
+    pub(super) fn ready(&mut self, from: usize, tree: usize, upto: usize) {
+        let Some(child) = self.branch(tree).and_then(|branch| branch.children.get_mut(&from)) else { return };
+        child.credit = child.credit.max(upto);
+        self.serve(tree);
+    }
+
+    /// A child fetches what it was offered.
+    pub(super) fn fetched(&mut self, from: usize, tree: usize, chunk: u32) {
+        if !self.branches.get(tree).is_some_and(|branch| branch.children.contains_key(&from)) {
+            return;
+        }
+        if self.held.has(chunk) {
+            self.commands.push(Command::Send { to: from, tree, chunk });
+        } else {
+            self.tell(from, Message::Refuse { tree, chunk });
+        }
+    }
+
+    /// All that a child of an open tree holds.
+    pub(super) fn holds(&mut self, from: usize, chunks: Chunks) {
+        self.forget(from);
+        if chunks.count() != self.held.count() {
+            return;
+        }
+        for chunk in chunks.iter() {
+            self.copies[chunk as usize] += 1;
+        }
+        self.peers.insert(from, chunks);
+        self.serve_all();
+    }
+
+    /// A child of an open tree holds one more.
+    pub(super) fn holding(&mut self, from: usize, chunk: u32) {
+        if self.peers.get_mut(&from).is_some_and(|peer| peer.insert(chunk)) {
+            self.copies[chunk as usize] += 1;
+        }
+    }
+
+    /// A child of an open tree did not get what it was to get.
+    pub(super) fn lacking(&mut self, from: usize, chunk: u32) {
+        if self.peers.get_mut(&from).is_some_and(|peer| peer.remove(chunk)) {
+            self.copies[chunk as usize] -= 1;
+            self.serve_all();
+        }
+    }
+
+    /// A peer counts no more.
+    pub(super) fn forget(&mut self, host: usize) {
+        for chunk in self.peers.remove(&host).iter().flat_map(Chunks::iter) {
+            self.copies[chunk as usize] -= 1;
+        }
+    }
+
+    pub(super) fn serve_all(&mut self) {
+        (0..self.branches.len()).for_each(|tree| self.serve(tree));
+    }
+
+    /// Names entries to all that are ready, and asks above for those that are not known yet.
+    pub(super) fn serve(&mut self, tree: usize) {
+        let children: Vec<usize> = self.branches[tree].children.keys().copied().collect();
+        for child in children {
+            while let Some(chunk) = self.next_for(tree, child) {
+                if let Some(child) = self.branches[tree].children.get_mut(&child) {
+                    child.cursor += 1;
+                }
+                self.tell(child, Message::Entry { tree, chunk });
+            }
+        }
+        self.ask(tree);
+    }
+
+    /// The next entry for a child; none if it is not ready, or nothing is there.
+    fn next_for(&mut self, tree: usize, child: usize) -> Option<u32> {
+        let Child { cursor, credit } = *self.branches[tree].children.get(&child)?;
+        if cursor >= credit {
+            return None;
+        }
+        let branch = &self.branches[tree];
+        if branch.is_open(cursor) {
+            return self.offer(child);
+        }
+        if branch.logged(cursor).is_none() && cursor == branch.log_end() {
+            self.extend_log(tree);
+            if self.branches[tree].is_open(cursor) {
+                return self.offer(child);
+            }
+        }
+        self.branches[tree].logged(cursor).filter(|&chunk| self.held.has(chunk))
+    }
+
+    /// At the source of nested trees: one more entry, or the end of the log.
+    fn extend_log(&mut self, tree: usize) {
+        let Some(stages) = &mut self.stages else { return };
+        if let Next::Chunk(chunk) = stages.next(tree) {
+            let branch = &mut self.branches[tree];
+            branch.log.push(chunk);
+            branch.position = branch.log_end();
+        }
+        for retired in 0..self.branches.len() {
+            let branch = &self.branches[retired];
+            if branch.end.is_none() && self.stages.as_ref().is_some_and(|stages| !stages.active(retired)) {
+                self.retire(retired, branch.log_end());
+            }
+        }
+    }
+
+    /// The live log of a tree has ended; all below hear of it at once, so that they say what they hold.
+    pub(super) fn retire(&mut self, tree: usize, end: usize) {
+        self.branches[tree].end = Some(end);
+        let children: Vec<usize> = self.branches[tree].children.keys().copied().collect();
+        for child in children {
+            self.tell(child, Message::Retired { tree, end });
+        }
+    }
+
+    /// The chunk that the child lacks and the fewest of those that are fed have. Ties differ from host to host, so that not
+    /// all pass on the same.
+    fn offer(&mut self, child: usize) -> Option<u32> {
+        let peer = self.peers.get(&child)?;
+        let key = |chunk: &u32| (self.copies[*chunk as usize], scattered(*chunk, self.me), *chunk);
+        let chunk = self.held.without(peer).min_by_key(key)?;
+        self.holding(child, chunk);
+        Some(chunk)
+    }
+}
+
+/// An order of chunks that is another one at each host (the finalizer of `SplitMix64`).
+fn scattered(chunk: u32, host: usize) -> u64 {
+    let mut bits = u64::from(chunk) << 32 ^ (host as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    bits ^ (bits >> 31)
+}

@@ -1,0 +1,204 @@
+//! What is asked for, and what is done with what comes? The side of the child.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::node::Node;
+use super::{Command, MAX_SPOILT, Message};
+
+impl Node {
+    /// Chunks that a hop of `tree` looks ahead: one under way, and what the way of a message costs.
+    fn window(&self, tree: usize) -> usize {
+        let waiting = self.settings.round_trip.as_secs_f64() / self.chunk_time(tree).as_secs_f64();
+        1 + self.settings.ahead as usize + waiting.ceil().min(f64::from(u16::MAX)) as usize
+    }
+
+    /// How long a chunk takes at the rate of a tree.
+    fn chunk_time(&self, tree: usize) -> Duration {
+        let bits = self.settings.chunk_bytes as f64 * 8.0;
+        let seconds = bits / (self.shape.rate_mbps(tree).max(f64::MIN_POSITIVE) * 1e6);
+        // Within an hour, whatever the rate, and never nothing.
+        Duration::from_secs_f64(seconds.clamp(1e-9, 3600.0))
+    }
+
+    /// Says for how many entries it is ready, if that are more than before.
+    pub(super) fn ask(&mut self, tree: usize) {
+        let window = self.window(tree);
+        let Some(branch) = self.branches.get(tree) else { return };
+        let Some(parent) = branch.parent.filter(|_| branch.attached) else { return };
+        let live = !branch.is_open(branch.position);
+        let mut upto = if !self.held.complete() {
+            if self.now < branch.rest_until {
+                if !branch.waking {
+                    self.commands.push(Command::WakeAt(branch.rest_until));
+                    self.branches[tree].waking = true;
+                }
+                return;
+            }
+            branch.position + window.saturating_sub(branch.fetching.len())
+        } else if live {
+            // What it does not need itself it passes on when somebody asks for it.
+            branch.children.values().map(|child| child.credit).max().unwrap_or(0)
+        } else {
+            return;
+        };
+        if let (Some(queue), Some(slowest), true) =
+            (self.settings.relay_queue, branch.children.values().map(|child| child.cursor).min(), live)
+        {
+            upto = upto.min(slowest + queue as usize);
+        }
+        if upto > branch.asked {
+            self.branches[tree].asked = upto;
+            self.tell(parent, Message::Ready { tree, upto });
+        }
+    }
+
+    /// The parent names the next entry.
+    pub(super) fn entry(&mut self, from: usize, tree: usize, chunk: u32) {
+        let (needed, rest) = (self.needs(chunk), self.chunk_time(tree));
+        let (now, unfinished) = (self.now, !self.held.complete());
+        let Some(branch) = self.branch(tree).filter(|branch| branch.parent == Some(from)) else { return };
+        let live = !branch.is_open(branch.position);
+        branch.position += 1;
+        if live {
+            branch.log.push(chunk);
+            if unfinished && !needed {
+                // An entry costs its time even if it is of no use here, or the queue would run off down this tree.
+                branch.rest_until = branch.rest_until.max(now) + rest;
+            }
+        }
+        if needed {
+            self.fetch(tree, chunk);
+        }
+        self.serve(tree);
+    }
+
+    /// Whether a chunk is to be fetched.
+    fn needs(&self, chunk: u32) -> bool {
+        chunk < self.settings.chunks && !self.held.has(chunk) && !self.awaited.contains_key(&chunk)
+    }
+
+    fn fetch(&mut self, tree: usize, chunk: u32) {
+        let Some(parent) = self.branches.get(tree).and_then(|branch| branch.parent) else { return };
+        self.awaited.insert(chunk, tree);
+        self.branches[tree].fetching.push(chunk);
+        self.tell(parent, Message::Fetch { tree, chunk });
+    }
+
+    /// A chunk came.
+    pub(super) fn received(&mut self, from: usize, tree: usize, chunk: u32, intact: bool) {
+        if tree >= self.branches.len() {
+            return;
+        }
+        self.branches[tree].fetching.retain(|&other| other != chunk);
+        if self.awaited.get(&chunk) == Some(&tree) {
+            self.awaited.remove(&chunk);
+        }
+        if !intact {
+            self.spoilt(from, tree, chunk);
+        } else if self.held.insert(chunk) {
+            for parent in self.open_parents() {
+                self.tell(parent, Message::Holding { chunk });
+            }
+            if self.held.complete() {
+                self.commands.push(Command::Complete);
+            }
+            self.serve_all();
+        }
+        self.ask(tree);
+    }
+
+    /// Once more, from the same host or, after a few, from the one above it.
+    fn spoilt(&mut self, from: usize, tree: usize, chunk: u32) {
+        let spoilt = self.spoilt.entry(from).or_default();
+        *spoilt += 1;
+        let leave = *spoilt >= MAX_SPOILT;
+        if self.needs(chunk) && self.branches[tree].parent == Some(from) {
+            self.fetch(tree, chunk);
+        }
+        if leave {
+            self.commands.push(Command::Distrust { host: from });
+            self.lost(from);
+        }
+    }
+
+    /// The parent does not have what it was to send: somebody else may.
+    pub(super) fn refused(&mut self, from: usize, tree: usize, chunk: u32) {
+        let Some(branch) = self.branch(tree).filter(|branch| branch.parent == Some(from)) else { return };
+        branch.fetching.retain(|&other| other != chunk);
+        if self.awaited.get(&chunk) == Some(&tree) {
+            self.awaited.remove(&chunk);
+            for parent in self.open_parents().into_iter().filter(|&parent| parent != from) {
+                self.tell(parent, Message::Lacking { chunk });
+            }
+        }
+        self.ask(tree);
+    }
+
+    /// Those that are told what it holds.
+    fn open_parents(&self) -> BTreeSet<usize> {
+        let open = self.branches.iter().filter(|branch| branch.attached && branch.end.is_some());
+        open.filter_map(|branch| branch.parent).collect()
+    }
+
+    pub(super) fn tell_holds(&mut self, parent: usize) {
+        self.tell(parent, Message::Holds { chunks: self.held.clone() });
+    }
+
+    /// The parent of a tree is gone.
+    pub(super) fn reparent(&mut self, tree: usize) {
+        let parent = self.shape.parent_but(tree, self.me, &self.gone);
+        let branch = &mut self.branches[tree];
+        let lost = std::mem::take(&mut branch.fetching);
+        branch.attached = false;
+        branch.parent = parent;
+        let (open, position) = (branch.is_open(branch.position), branch.position);
+        if !open {
+            branch.again.extend(&lost);
+        }
+        for chunk in lost {
+            self.awaited.remove(&chunk);
+            if open {
+                for parent in self.open_parents() {
+                    self.tell(parent, Message::Lacking { chunk });
+                }
+            }
+        }
+        match parent {
+            Some(parent) => self.tell(parent, Message::Attach { tree, position: Some(position) }),
+            None if !self.held.complete() => self.commands.push(Command::Orphaned { tree }),
+            None => {}
+        }
+    }
+
+    /// The parent has accepted.
+    pub(super) fn attached(&mut self, from: usize, tree: usize, position: usize, end: Option<usize>) {
+        let Some(branch) = self.branch(tree).filter(|branch| branch.parent == Some(from)) else { return };
+        branch.attached = true;
+        branch.position = position;
+        branch.asked = position;
+        if position != branch.log_end() && !branch.is_open(position) {
+            branch.first = position;
+            branch.log.clear();
+        }
+        for chunk in std::mem::take(&mut branch.again) {
+            if self.needs(chunk) {
+                self.fetch(tree, chunk);
+            }
+        }
+        match end {
+            Some(end) => self.retired(from, tree, end),
+            None => self.ask(tree),
+        }
+    }
+
+    /// The live log of a tree has ended above.
+    pub(super) fn retired(&mut self, from: usize, tree: usize, end: usize) {
+        let Some(branch) = self.branch(tree).filter(|branch| branch.parent == Some(from)) else { return };
+        if branch.end.is_none() {
+            self.retire(tree, end);
+        }
+        self.tell_holds(from);
+        self.serve(tree);
+    }
+}
