@@ -9,19 +9,18 @@
 //! 2. **Improve**: all their trees together are the first columns of a column generation (`columns`), so its result is at
 //!    least the best of them. Up to 14 destinations it is the optimum, and proven to be.
 //! 3. **Nobody starves**: who would receive less than [`SHARE`] of what they get when the source sends to each destination
-//!    itself, fairly, gets a floor of that much; but no more than each baseline gives them, so that the result stays at least
-//!    as good as each baseline.
+//!    itself, fairly, gets a floor of that much; but no more than the best baseline gives them, so that the result stays at
+//!    least as good as that.
 //! 4. **Few trees**: see `fewer`.
 //!
 //! The master programme is dense: `O(R^2)` memory for `R` resources. Above [`MOST_ROWS`] the best start is taken as it is.
 
-use super::packing::{Feeder, Feeders, PackedTree, Packing};
+use super::packing::{Feeders, PackedTree, Packing};
 use super::problem::Problem;
 use columns::{Columns, Rates, Work};
 use fewer::fewer;
 use greedy::ORDERS;
 use network::Network;
-use pricing::Costs;
 use repair::repair;
 
 mod branching;
@@ -41,6 +40,9 @@ const MOST_ROWS: usize = 1600;
 /// Operations of a whole plan: some seconds.
 const WORK: u64 = 3_000_000_000;
 
+/// Most baselines that are improved on: the best ones.
+const BASELINES: usize = 3;
+
 /// A packing, and the greatest sum that any packing can have, where that is proven.
 #[derive(Clone, Debug)]
 pub(crate) struct Best {
@@ -50,25 +52,26 @@ pub(crate) struct Best {
 
 /// The best trees that are found; at most `max_trees` of them, 0 is no limit. Without a limit the sum is at least that of
 /// each of `baselines`, whose trees are packings of the same problem.
-pub(crate) fn pack(problem: &Problem<'_>, baselines: &[Packing], max_trees: usize) -> Best {
+pub(crate) fn pack(problem: &Problem<'_>, mut baselines: Vec<Packing>, max_trees: usize) -> Best {
+    if problem.destinations.is_empty() {
+        return Best { packing: Packing::default(), optimum: Some(0.0) };
+    }
+    baselines.sort_by(|a, b| b.sum().total_cmp(&a.sum()));
+    baselines.truncate(BASELINES);
     let network = Network::new(problem);
     let fair = fair(&network);
-    let floors = floors(&network, &fair, baselines);
-    let mut starts: Vec<Packing> = ORDERS
-        .iter()
-        .map(|&order| greedy::pack(&network, order, &mut network.left.clone()))
-        .chain(baselines.iter().cloned())
-        .map(|packing| repair(&network, packing))
-        .collect();
-    starts.push(fair.clone());
+    let floors = floors(&network, &fair, baselines.first());
+    let walked = ORDERS.iter().map(|&order| greedy::pack(&network, order, &mut network.left.clone()));
+    let starts = walked.chain(baselines).map(|packing| repair(&network, packing));
     if network.left.len() > MOST_ROWS {
-        return Best { packing: best_start(&network, starts, &fair, &floors, max_trees), optimum: None };
+        return Best { packing: best_start(&network, starts, &floors, max_trees), optimum: None };
     }
     let mut columns = Columns::new(&network);
-    if let Some(tree) = spanning(&network) {
-        columns.add(tree);
+    columns.add(network.spanning());
+    for hops in starts.flat_map(|packing| packing.trees).map(|tree| tree.hops) {
+        columns.add(hops);
     }
-    for tree in starts.into_iter().flat_map(|packing| packing.trees) {
+    for tree in fair.trees {
         columns.add(tree.hops);
     }
     let mut work = Work(WORK);
@@ -81,40 +84,34 @@ pub(crate) fn pack(problem: &Problem<'_>, baselines: &[Packing], max_trees: usiz
         needed = more;
         rates = columns.generate(&needed, &mut work);
     }
-    if max_trees > 0 {
+    if max_trees > 0 && columns.used(&rates).len() > max_trees {
         rates = fewer(&mut columns, &rates, max_trees, &floors, &mut Work(WORK / 4));
     }
     Best { packing: columns.packing(&rates), optimum }
 }
 
-/// The source sends to each destination itself, along the widest way, and all share fairly.
+/// The source sends to each destination itself, along the widest way, and all share fairly: a tree for each.
 fn fair(network: &Network<'_>) -> Packing {
     let problem = network.problem;
     let ways = network.widest(&[0], &network.left);
-    let hops = (1..network.size()).filter(|&to| ways.cost[network.terminals[to]] < 0.0);
-    let hops = hops.map(|to| network.hop(0, to, &network.way(&ways, to))).collect();
-    Packing::nested(&Feeders::new(problem.graph, &problem.capacities, hops))
+    let reached = (1..network.size()).filter(|&to| ways.cost[network.terminals[to]] < 0.0);
+    let hops = reached.map(|to| network.hop(0, to, &network.way(&ways, to))).collect();
+    let Feeders { hops, rates } = Feeders::new(problem.graph, &problem.capacities, hops);
+    let trees = hops.into_iter().zip(rates).filter(|(_, rate)| *rate > 0.0);
+    Packing { trees: trees.map(|(hop, rate)| PackedTree { rate, hops: vec![hop] }).collect() }
 }
 
-/// What no destination should be below, by terminal, Mbit/s.
-fn floors(network: &Network<'_>, fair: &Packing, baselines: &[Packing]) -> Vec<f64> {
-    let mut floors: Vec<f64> = received(network, fair).into_iter().map(|mbps| SHARE * mbps).collect();
-    for baseline in baselines {
-        for (floor, mbps) in floors.iter_mut().zip(received(network, baseline)) {
-            // A baseline that starves somebody sets no standard.
+/// What no destination should be below, by terminal, Mbit/s; the best baseline meets it, unless it starves somebody.
+fn floors(network: &Network<'_>, fair: &Packing, baseline: Option<&Packing>) -> Vec<f64> {
+    let mut floors: Vec<f64> = network.received(fair).into_iter().map(|mbps| SHARE * mbps).collect();
+    if let Some(baseline) = baseline {
+        for (floor, mbps) in floors.iter_mut().zip(network.received(baseline)) {
             if mbps > 0.0 {
                 *floor = floor.min(mbps);
             }
         }
     }
     floors
-}
-
-fn received(network: &Network<'_>, packing: &Packing) -> Vec<f64> {
-    let received = packing.received();
-    (0..network.size())
-        .map(|terminal| received.get(&network.host(terminal)).copied().unwrap_or(0.0))
-        .collect()
 }
 
 /// The floors that are needed so that nobody is below theirs, if that is more than there are.
@@ -127,38 +124,31 @@ fn starved(columns: &Columns<'_>, rates: &Rates, floors: &[f64], needed: &[f64])
     (more != needed).then_some(more)
 }
 
-/// The tree to all whose hops are widest; each along the widest way.
-fn spanning(network: &Network<'_>) -> Option<Vec<Feeder>> {
-    let ways = (0..network.size()).map(|from| network.widest(&[from], &network.left)).collect();
-    let costs = Costs::of_ways(network, ways);
-    let all: Vec<usize> = (0..network.size()).collect();
-    costs.spanning(&all).map(|parents| costs.hops(network, &parents))
-}
-
-/// The start with the greatest sum, within a limit of trees. Where it starves somebody, a part of everything goes to the fair
-/// plan instead.
+/// The start with the greatest sum, within a limit of trees. Where it starves somebody, a part of everything goes to one
+/// tree to all instead.
 fn best_start(
     network: &Network<'_>,
-    starts: Vec<Packing>,
-    fair: &Packing,
+    starts: impl Iterator<Item = Packing>,
     floors: &[f64],
-    most: usize,
+    max_trees: usize,
 ) -> Packing {
-    let limit = if most == 0 { usize::MAX } else { most };
-    let few = starts.into_iter().map(|packing| largest(packing, limit));
-    let Some(best) = few.reduce(|a, b| if b.sum() > a.sum() { b } else { a }) else { return fair.clone() };
+    let most = if max_trees == 0 { usize::MAX } else { max_trees };
+    let few = starts.map(|packing| largest(packing, most));
+    let mut best = few.reduce(|a, b| if b.sum() > a.sum() { b } else { a }).unwrap_or_default();
     let starves =
-        |packing: &Packing| received(network, packing).iter().zip(floors).any(|(mbps, floor)| mbps < floor);
-    if !starves(&best) {
-        return best;
+        |packing: &Packing| network.received(packing).iter().zip(floors).any(|(mbps, floor)| mbps < floor);
+    if starves(&best) {
+        best = largest(best, most - 1);
+        for tree in &mut best.trees {
+            tree.rate *= 1.0 - SHARE;
+        }
+        let hops = network.spanning();
+        if let Some(uses) = network.uses(&hops) {
+            let rate = SHARE * network.rate(&uses, &network.left);
+            best.trees.insert(0, PackedTree { rate, hops });
+        }
     }
-    let part = |packing: Packing, share: f64| {
-        let trees = packing.trees.into_iter();
-        trees.map(move |PackedTree { rate, hops }| PackedTree { rate: rate * share, hops })
-    };
-    let room = limit.saturating_sub(fair.trees.len()).max(1);
-    let trees = part(largest(best, room), 1.0 - SHARE).chain(part(fair.clone(), SHARE));
-    largest(Packing { trees: trees.collect() }, limit)
+    best
 }
 
 /// The trees that bring most.

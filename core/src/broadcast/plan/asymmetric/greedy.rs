@@ -14,6 +14,8 @@ use super::network::Network;
 
 /// Most hosts below a switch that are considered as feeders of its next branch.
 const CARRIERS: usize = 12;
+/// Most walks, times the lines of the network: some seconds.
+const WALKED_LINES: usize = 6_000_000;
 /// A tree slower than this part of the fastest is rounding error.
 const SLOWEST: f64 = 1e-9;
 
@@ -36,7 +38,7 @@ pub(super) fn pack(network: &Network<'_>, order: Order, left: &mut [f64]) -> Pac
     let mut packing = Packing::default();
     let mut fastest: f64 = 0.0;
     // Each tree uses up a row.
-    for _ in 0..network.left.len() {
+    for _ in 0..network.left.len().min(WALKED_LINES / network.lines.len().max(1)) {
         let hops = Walk::new(network, order, left).hops();
         let Some(uses) = network.uses(&hops).filter(|uses| !uses.is_empty()) else { break };
         let rate = network.rate(&uses, left);

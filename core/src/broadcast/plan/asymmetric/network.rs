@@ -172,6 +172,13 @@ impl<'a> Network<'a> {
         }
     }
 
+    /// What each terminal receives of packed trees.
+    pub(super) fn received(&self, packing: &Packing) -> Vec<f64> {
+        let received = packing.received();
+        let of = |terminal: usize| received.get(&self.host(terminal)).copied().unwrap_or(0.0);
+        (0..self.size()).map(of).collect()
+    }
+
     /// What packed trees leave.
     pub(super) fn left_by(&self, packing: &Packing) -> Vec<f64> {
         let mut left = self.left.clone();
@@ -250,6 +257,25 @@ impl<'a> Network<'a> {
         }
         lines.reverse();
         lines
+    }
+
+    /// The tree of the widest ways from the source to all that can be reached: who is on the way of another feeds them.
+    pub(super) fn spanning(&self) -> Vec<Feeder> {
+        let ways = self.widest(&[0], &self.left);
+        let mut hops = Vec::new();
+        let mut nearest_first: Vec<usize> = (1..self.size()).collect();
+        nearest_first.sort_by_key(|&to| self.way(&ways, to).len());
+        for to in nearest_first {
+            let way = self.way(&ways, to);
+            let terminals = way
+                .iter()
+                .enumerate()
+                .filter_map(|(at, &line)| Some((at, self.terminal_of[self.lines[line].from]?)));
+            if let Some((at, from)) = terminals.last() {
+                hops.push(self.hop(from, to, &way[at..]));
+            }
+        }
+        hops
     }
 
     /// The row of a resource; none where it cannot run out. New ones get the next number.

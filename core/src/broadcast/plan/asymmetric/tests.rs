@@ -18,7 +18,7 @@ impl Case {
         let graph = Graph::new(topology);
         let all = destinations(topology, "h0");
         let (problem, _) = Problem::new(&graph, Capacities::new(&graph), "h0", &all).expect("a problem");
-        let best = pack(&problem, &[], max_trees);
+        let best = pack(&problem, Vec::new(), max_trees);
         check(&problem, &best.packing);
         let received = best.packing.received();
         for &destination in &problem.destinations {
