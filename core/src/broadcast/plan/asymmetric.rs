@@ -62,32 +62,39 @@ pub(crate) fn pack(problem: &Problem<'_>, mut baselines: Vec<Packing>, max_trees
     let fair = fair(&network);
     let floors = floors(&network, &fair, baselines.first());
     let walked = ORDERS.iter().map(|&order| greedy::pack(&network, order, &mut network.left.clone()));
-    let starts = walked.chain(baselines).map(|packing| repair(&network, packing));
+    let starts: Vec<Packing> = walked.chain(baselines).map(|packing| repair(&network, packing)).collect();
+    let start = best_start(&network, &starts, &floors, max_trees);
     if network.left.len() > MOST_ROWS {
-        return Best { packing: best_start(&network, starts, &floors, max_trees), optimum: None };
+        return Best { packing: start, optimum: None };
     }
     let mut columns = Columns::new(&network);
     columns.add(network.spanning());
-    for hops in starts.flat_map(|packing| packing.trees).map(|tree| tree.hops) {
-        columns.add(hops);
-    }
-    for tree in fair.trees {
+    for tree in starts.into_iter().chain([fair]).flat_map(|packing| packing.trees) {
         columns.add(tree.hops);
     }
-    let mut work = Work(WORK);
-    let nothing = vec![0.0; network.size()];
-    let free = columns.generate(&nothing, &mut work);
+    let (rates, optimum) = generated(&mut columns, &floors, max_trees);
+    let packing = columns.packing(&rates);
+    // Only if the work did not suffice.
+    let packing = if start.sum() > packing.sum() { start } else { packing };
+    Best { packing, optimum }
+}
+
+/// Rates for the best trees, at most `max_trees`, that starve nobody, and the optimum where it is proven.
+fn generated(columns: &mut Columns<'_>, floors: &[f64], max_trees: usize) -> (Rates, Option<f64>) {
+    let nothing = vec![0.0; floors.len()];
+    let free = columns.generate(&nothing, &mut Work(WORK));
     let optimum = free.optimum;
     let (mut rates, mut needed) = (free, nothing);
+    let mut work = Work(WORK / 2);
     // A floor for one may push another below its own.
-    while let Some(more) = starved(&columns, &rates, &floors, &needed) {
+    while let Some(more) = starved(columns, &rates, floors, &needed) {
         needed = more;
         rates = columns.generate(&needed, &mut work);
     }
     if max_trees > 0 && columns.used(&rates).len() > max_trees {
-        rates = fewer(&mut columns, &rates, max_trees, &floors, &mut Work(WORK / 4));
+        rates = fewer(columns, &rates, max_trees, floors, &mut Work(WORK / 4));
     }
-    Best { packing: columns.packing(&rates), optimum }
+    (rates, optimum)
 }
 
 /// The source sends to each destination itself, along the widest way, and all share fairly: a tree for each.
@@ -126,14 +133,9 @@ fn starved(columns: &Columns<'_>, rates: &Rates, floors: &[f64], needed: &[f64])
 
 /// The start with the greatest sum, within a limit of trees. Where it starves somebody, a part of everything goes to one
 /// tree to all instead.
-fn best_start(
-    network: &Network<'_>,
-    starts: impl Iterator<Item = Packing>,
-    floors: &[f64],
-    max_trees: usize,
-) -> Packing {
+fn best_start(network: &Network<'_>, starts: &[Packing], floors: &[f64], max_trees: usize) -> Packing {
     let most = if max_trees == 0 { usize::MAX } else { max_trees };
-    let few = starts.map(|packing| largest(packing, most));
+    let few = starts.iter().map(|packing| largest(packing.clone(), most));
     let mut best = few.reduce(|a, b| if b.sum() > a.sum() { b } else { a }).unwrap_or_default();
     let starves =
         |packing: &Packing| network.received(packing).iter().zip(floors).any(|(mbps, floor)| mbps < floor);

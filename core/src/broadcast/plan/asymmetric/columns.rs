@@ -21,6 +21,8 @@ use super::simplex::{Outcome, Simplex};
 
 /// Pivots between two searches for trees.
 const PIVOTS: usize = 400;
+/// Pivots after which the best rates for given trees are what they are.
+const MOST_PIVOTS: usize = 20_000;
 /// A tree must be worth this much more than it costs, relative to the greatest prize.
 const WORTH_ABOVE: f64 = 1e-8;
 /// A tree slower than this part of the least floor, or of the fastest tree, is rounding error.
@@ -31,10 +33,15 @@ const SLOWEST: f64 = 1e-9;
 pub(super) struct Work(pub(super) u64);
 
 impl Work {
+    /// Whether nothing is left.
+    pub(super) fn is_spent(self) -> bool {
+        self.0 == 0
+    }
+
     /// Whether there is some left after so many more.
     fn spend(&mut self, operations: usize) -> bool {
         self.0 = self.0.saturating_sub(operations as u64);
-        self.0 > 0
+        !self.is_spent()
     }
 }
 
@@ -103,17 +110,25 @@ impl<'n> Columns<'n> {
             let pivots = master.simplex.pivots();
             let outcome = master.simplex.run(PIVOTS);
             let solved = (master.simplex.pivots() - pivots) * master.rows * master.rows;
-            let found = outcome != Outcome::Unbounded && self.search(&master);
-            let more = work.spend(solved + self.effort());
-            if !more || (!found && outcome != Outcome::Stopped) {
-                let proven =
-                    !found && outcome == Outcome::Optimal && self.exact() && master.floored.is_empty();
-                let optimum = proven.then(|| master.simplex.bound());
-                let mut rates = master.rates();
-                rates.resize(self.trees.len(), 0.0);
-                return Rates { rates, worth: master.simplex.gained(), optimum };
+            let found = self.search(&master);
+            if !work.spend(solved + self.effort()) {
+                // No time for more trees: the best rates for those that are loaded.
+                master.finish();
+                return self.rates(&master, false);
+            }
+            let done = !found && outcome != Outcome::Stopped;
+            if done && !master.simplex.refresh() {
+                return self.rates(&master, outcome == Outcome::Optimal && self.exact());
             }
         }
+    }
+
+    /// The rates of a master programme that has all known trees but for the latest.
+    fn rates(&self, master: &Master, proven: bool) -> Rates {
+        let mut rates = master.rates();
+        rates.resize(self.trees.len(), 0.0);
+        let optimum = (proven && master.floored.is_empty()).then(|| master.simplex.bound());
+        Rates { rates, worth: master.simplex.gained(), optimum }
     }
 
     /// The best rates for some of the trees that are known.
@@ -138,12 +153,8 @@ impl<'n> Columns<'n> {
         for &tree in chosen {
             master.load(&self.trees[tree]);
         }
-        loop {
-            let outcome = master.simplex.run(PIVOTS);
-            if outcome != Outcome::Stopped || !work.spend(PIVOTS * master.rows * master.rows) {
-                return master;
-            }
-        }
+        work.spend(master.finish() * master.rows * master.rows);
+        master
     }
 
     /// Whether the best tree at given prices is found with certainty.
@@ -248,6 +259,13 @@ impl Master {
         let mut uses = tree.uses.clone();
         uses.extend(tree.members.iter().filter_map(|&member| Some((self.arrives[member]?, -1.0))));
         self.simplex.add(tree.members.len() as f64, uses);
+    }
+
+    /// Pivots to the optimum; how many.
+    fn finish(&mut self) -> usize {
+        let before = self.simplex.pivots();
+        self.simplex.run(MOST_PIVOTS);
+        self.simplex.pivots() - before
     }
 
     /// Rates of the trees that are loaded.

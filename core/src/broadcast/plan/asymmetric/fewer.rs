@@ -21,6 +21,9 @@ pub(super) fn fewer(
 ) -> Rates {
     let mut best = reduced(columns, columns.used(rates), most, floors, work);
     for _ in 0..ROUNDS {
+        if work.is_spent() {
+            break;
+        }
         let known = columns.len();
         let mut candidates = with_first(columns.used(&best), usize::MAX);
         columns.search_beside(&candidates, floors, work);

@@ -23,7 +23,9 @@ const PIVOT_ABOVE: f64 = 1e-9;
 const ZERO_BELOW: f64 = 1e-13;
 /// How much the limits are changed against ties, relative to themselves.
 const PERTURBATION: f64 = 2e-9;
-/// The inverse is rebuilt after so many pivots.
+/// Amounts that differ by this part of the largest limit are one, when a row is to leave.
+const TOLERANCE: f64 = 1e-11;
+/// The inverse is rebuilt after so many pivots, or as many as there are rows.
 const REBUILD_EVERY: usize = 128;
 /// Columns are looked at in blocks of so many.
 const BLOCK: usize = 256;
@@ -74,6 +76,8 @@ pub(crate) struct Simplex {
     stalled: usize,
     /// Largest gain of a column.
     scale: f64,
+    /// Amounts that differ by this are one.
+    tolerance: f64,
     /// Where the search for a column begins.
     block: usize,
 }
@@ -102,6 +106,7 @@ impl Simplex {
             since: 0,
             stalled: 0,
             scale: 0.0,
+            tolerance: TOLERANCE * largest,
             block: 0,
         };
         simplex.inverse = simplex.identity();
@@ -119,28 +124,28 @@ impl Simplex {
     /// Pivots until nothing gains, at most `pivots` times.
     pub(crate) fn run(&mut self, pivots: usize) -> Outcome {
         for _ in 0..pivots {
-            let Some((entering, gain)) = self.entering() else {
-                // Prices that were updated many times may hide a gain.
-                if self.since == 0 {
-                    return Outcome::Optimal;
-                }
-                self.rebuild();
-                if self.entering().is_none() {
-                    return Outcome::Optimal;
-                }
-                continue;
-            };
+            let Some((entering, gain)) = self.entering() else { return Outcome::Optimal };
             let direction = self.direction(entering);
             let Some((row, step)) = self.leaving(&direction) else { return Outcome::Unbounded };
-            self.stalled = if step * gain > 0.0 { 0 } else { self.stalled + 1 };
+            self.stalled = if step > 0.0 { 0 } else { self.stalled + 1 };
             self.pivot(entering, gain, row, &direction);
             self.made += 1;
             self.since += 1;
-            if self.since == REBUILD_EVERY {
+            if self.since >= REBUILD_EVERY.max(self.rows()) {
                 self.rebuild();
             }
         }
         if self.entering().is_none() { Outcome::Optimal } else { Outcome::Stopped }
+    }
+
+    /// Removes the rounding errors of the pivots since this was done last; false if there were no pivots. What was optimal
+    /// may turn out not to be, quite.
+    pub(crate) fn refresh(&mut self) -> bool {
+        let stale = self.since > 0;
+        if stale {
+            self.rebuild();
+        }
+        stale
     }
 
     /// Amounts of all columns, in the order in which they were added.
@@ -249,22 +254,23 @@ impl Simplex {
         direction
     }
 
-    /// The row that is exhausted first, and after how much; of those that are so almost at once, the one that divides best.
+    /// The row that is exhausted first, and after how much; of those that are so almost at once, the one that divides best
+    /// (Harris 1973).
     fn leaving(&self, direction: &[f64]) -> Option<(usize, f64)> {
         let rows = direction.iter().zip(&self.amounts).enumerate();
         let limiting: Vec<(usize, f64, f64)> = rows
             .filter(|(_, (change, _))| **change > PIVOT_ABOVE)
-            .map(|(row, (&change, &amount))| (row, change, amount.max(0.0) / change))
+            .map(|(row, (&change, &amount))| (row, change, amount.max(0.0)))
             .collect();
-        let first = limiting.iter().map(|&(_, _, step)| step).reduce(f64::min)?;
-        let almost = first * (1.0 + 1e-12);
-        let together = limiting.iter().filter(|(_, _, step)| *step <= almost);
+        let almost = limiting.iter().map(|(_, change, amount)| (amount + self.tolerance) / change);
+        let almost = almost.reduce(f64::min)?;
+        let together = limiting.iter().filter(|(_, change, amount)| amount / change <= almost);
         let best = if self.stalled > STALLED_AFTER {
             together.min_by_key(|(row, _, _)| self.basis[*row])
         } else {
             together.reduce(|best, other| if other.1 > best.1 { other } else { best })
         };
-        best.map(|&(row, _, step)| (row, step))
+        best.map(|&(row, change, amount)| (row, amount / change))
     }
 
     fn pivot(&mut self, entering: usize, gain: f64, row: usize, direction: &[f64]) {
