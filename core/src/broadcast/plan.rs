@@ -15,7 +15,9 @@ use super::topology::{Graph, Topology, TopologyError};
 use baseline::{Baseline, Parent};
 use packing::{Capacities, Feeder, Packing};
 use problem::Problem;
+use stable::Found;
 
+mod asymmetric;
 mod baseline;
 mod depth_first;
 mod levels;
@@ -24,6 +26,7 @@ pub(crate) mod problem;
 mod rooted;
 pub(crate) mod sharing;
 mod stable;
+mod symmetric;
 
 /// How trees are made.
 #[derive(
@@ -248,8 +251,9 @@ pub fn plan(
     if !unreachable.is_empty() && !options.partial {
         return Err(PlanError::Unreachable { from: source.to_owned(), to: names(&graph, &unreachable) });
     }
-    let (strategy, packing) = pack(&problem, options)?;
-    let mut plan = assemble(&problem, strategy, options, &packing);
+    let found = pack(&problem, options)?;
+    let mut plan = assemble(&problem, found.strategy, options, &found.packing);
+    plan.optimum_mbps = found.optimum;
     plan.unreachable = options.partial.then(|| names(&graph, &unreachable));
     debug_assert_eq!(super::validity::check(topology, &plan), Ok(()));
     Ok(plan)
@@ -260,7 +264,7 @@ fn names(graph: &Graph, vertices: &[usize]) -> Vec<String> {
 }
 
 /// The trees, and what made them.
-fn pack(problem: &Problem<'_>, options: &Options) -> Result<(Strategy, Packing), PlanError> {
+fn pack(problem: &Problem<'_>, options: &Options) -> Result<Found, PlanError> {
     let carried_out = matches!(options.strategy, Strategy::Stable | Strategy::Chain | Strategy::Flat);
     if options.executable == Executable::SingleTree && !carried_out {
         return Err(PlanError::Unsupported { strategy: options.strategy });
@@ -275,7 +279,8 @@ fn pack(problem: &Problem<'_>, options: &Options) -> Result<(Strategy, Packing),
         Strategy::DijkstraEarliest => Baseline::Dijkstra(Parent::Earliest),
         Strategy::Chain => Baseline::Chain,
     };
-    Ok((options.strategy, baseline::pack(problem, baseline, options.relay)?))
+    let packing = baseline::pack(problem, baseline, options.relay)?;
+    Ok(Found { strategy: options.strategy, packing, optimum: None })
 }
 
 /// The plan in names.
