@@ -21,8 +21,8 @@ use super::simplex::{Outcome, Simplex};
 
 /// Pivots between two searches for trees.
 const PIVOTS: usize = 400;
-/// Pivots after which the best rates for given trees are what they are.
-const MOST_PIVOTS: usize = 20_000;
+/// Operations after which the best rates for given trees are what they are.
+const MOST_WORK: usize = 20_000_000_000;
 /// A tree must be worth this much more than it costs, relative to the greatest prize.
 const WORTH_ABOVE: f64 = 1e-8;
 /// A tree slower than this part of the least floor, or of the fastest tree, is rounding error.
@@ -264,7 +264,7 @@ impl Master {
     /// Pivots to the optimum; how many.
     fn finish(&mut self) -> usize {
         let before = self.simplex.pivots();
-        self.simplex.run(MOST_PIVOTS);
+        self.simplex.run(MOST_WORK / (self.rows * self.rows).max(1));
         self.simplex.pivots() - before
     }
 

@@ -7,7 +7,7 @@
 //! Cheapest and widest ways by Dijkstra's algorithm (1959), `O(E log V)` each; of equal ways the one with fewest arcs.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use super::super::packing::{self, Feeder, Packing};
 use super::super::problem::Problem;
@@ -96,6 +96,8 @@ impl<'a> Network<'a> {
             reverse: Vec::new(),
             rows: BTreeMap::new(),
         };
+        let useful = useful(problem);
+        arcs.retain(|&arc| useful[graph.arcs()[arc].from] && useful[graph.arcs()[arc].to]);
         for arc in arcs {
             let (from, to) = (graph.arcs()[arc].from, graph.arcs()[arc].to);
             let used = [
@@ -291,7 +293,32 @@ impl<'a> Network<'a> {
     }
 }
 
-/// The best ways from one terminal to all vertices.
+/// Vertices that can be on a way between two terminals, by vertex of the graph: what is left when those that neither send
+/// nor store, and have one neighbour at most, are taken away, until there are none.
+fn useful(problem: &Problem<'_>) -> Vec<bool> {
+    let graph = problem.graph;
+    let mut neighbours = vec![BTreeSet::new(); graph.vertices()];
+    for arc in graph.arcs() {
+        neighbours[arc.from].insert(arc.to);
+        neighbours[arc.to].insert(arc.from);
+    }
+    let stores = problem.stores();
+    let mut useful = vec![true; graph.vertices()];
+    let mut leaves: Vec<usize> = (0..graph.vertices()).collect();
+    while let Some(vertex) = leaves.pop() {
+        if stores[vertex] || !useful[vertex] || neighbours[vertex].len() > 1 {
+            continue;
+        }
+        useful[vertex] = false;
+        if let Some(&neighbour) = neighbours[vertex].first() {
+            neighbours[neighbour].remove(&vertex);
+            leaves.push(neighbour);
+        }
+    }
+    useful
+}
+
+/// The best ways from some terminals to all vertices.
 #[derive(Clone, Debug)]
 pub(super) struct Ways {
     /// By vertex; infinite where there is no way.

@@ -1,6 +1,8 @@
+use super::super::super::paper;
 use super::super::super::random::Random;
 use super::super::super::samples::{destinations, networks};
 use super::super::super::topology::{Graph, Host, LimitedHost, Link, Topology};
+use super::super::baseline;
 use super::super::packing::Capacities;
 use super::optimum;
 use super::*;
@@ -160,6 +162,53 @@ fn figures_of_asymmetric_graphs_and_host_budgets() {
         graphs.iter().map(|topology| with_budgets(&mut random, topology.clone())).collect();
     assert_figures("200 asymmetric graphs", ratios(graphs.into_iter()));
     assert_figures("200 graphs with host budgets", ratios(budgets.into_iter()));
+}
+
+#[test]
+#[ignore = "minutes; the figures of the benchmarks: cargo test --release -p gridcast-core -- --ignored --nocapture figures"]
+fn figures_of_the_paper_s_asymmetric_conditions() {
+    for condition in paper::Condition::ALL.into_iter().filter(|condition| !condition.is_symmetric()) {
+        let (mut ours, mut few, mut best, mut bound) = (0.0, 0.0, 0.0, 0.0);
+        for seed in 0..10 {
+            let draw = paper::draw(condition, 100, seed);
+            let graph = Graph::new(&draw.topology);
+            let (problem, _) =
+                Problem::new(&graph, Capacities::new(&graph), &draw.source, &draw.destinations)
+                    .expect("a problem");
+            let others = baseline::all(&problem, seed);
+            let other = baseline::sum(&others[0]);
+            let others = || {
+                let packings = others.iter().take(BASELINES);
+                packings.map(|trees| Packing {
+                    trees: trees.iter().flat_map(|tree| Packing::nested(tree).trees).collect(),
+                })
+            };
+            let sums = [0, 16].map(|most| {
+                let started = std::time::Instant::now();
+                let packing = pack(&problem, others().collect(), most).packing;
+                check(&problem, &packing);
+                let trees = packing.trees.len();
+                println!(
+                    "{condition:?} {seed}: {:.4} of the best other, {trees} trees, {:.1?}",
+                    packing.sum() / other,
+                    started.elapsed()
+                );
+                packing.sum()
+            });
+            assert!(sums[0] >= other * (1.0 - 1e-7), "{} {other}", sums[0]);
+            ours += sums[0];
+            few += sums[1];
+            best += other;
+            bound += problem.bounds.iter().sum::<f64>();
+        }
+        println!(
+            "{condition:?}: {:.3} of the bound, {:.3} with 16 trees, {:.3} the best other",
+            ours / bound,
+            few / bound,
+            best / bound
+        );
+        assert!(few >= best, "{few} {best}");
+    }
 }
 
 proptest! {
