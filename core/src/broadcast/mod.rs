@@ -8,5 +8,6 @@ pub(crate) mod random;
 #[cfg(test)]
 mod samples;
 pub mod schedule;
+pub mod simulate;
 pub mod topology;
 pub mod validity;

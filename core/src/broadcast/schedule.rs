@@ -36,7 +36,7 @@ mod taking;
 mod watch;
 
 pub use chunks::Chunks;
-pub use coordinator::{Coordinator, Decision, News, Reason};
+pub use coordinator::{Coordinator, Decision, News, PAUSE, Reason, SETTLE};
 pub use node::Node;
 pub use shape::Shape;
 pub use watch::{SLOW_BELOW, SLOW_FOR, Watch};

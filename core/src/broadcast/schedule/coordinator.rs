@@ -184,6 +184,11 @@ impl Coordinator {
         Some(Decision { epoch: self.epoch, source, destinations, reasons })
     }
 
+    /// Whether no host is left that could bring anything new.
+    pub fn hopeless(&self) -> bool {
+        self.choose_source().is_none()
+    }
+
     /// Why a host does not have everything, if it is known to have given up or to be gone.
     pub fn reason(&self, host: &str) -> Option<String> {
         match self.hosts.get(host)? {
