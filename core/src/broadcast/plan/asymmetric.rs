@@ -62,7 +62,10 @@ pub(crate) fn pack(problem: &Problem<'_>, mut baselines: Vec<Packing>, max_trees
     let fair = fair(&network);
     let floors = floors(&network, &fair, baselines.first());
     let walked = ORDERS.iter().map(|&order| greedy::pack(&network, order, &mut network.left.clone()));
-    let starts: Vec<Packing> = walked.chain(baselines).map(|packing| repair(&network, packing)).collect();
+    let few = ORDERS.iter().filter(|_| max_trees > 0);
+    let few = few.map(|&order| greedy::pack_few(&network, order, max_trees));
+    let starts: Vec<Packing> =
+        few.chain(walked.chain(baselines).map(|packing| repair(&network, packing))).collect();
     let start = best_start(&network, &starts, &floors, max_trees);
     if network.left.len() > MOST_ROWS {
         return Best { packing: start, optimum: None };

@@ -16,6 +16,8 @@ use super::network::Network;
 const CARRIERS: usize = 12;
 /// Most walks, times the lines of the network: some seconds.
 const WALKED_LINES: usize = 6_000_000;
+/// Widths that are tried for each tree of few.
+const WIDTHS: usize = 24;
 /// A tree slower than this part of the fastest is rounding error.
 const SLOWEST: f64 = 1e-9;
 
@@ -58,6 +60,40 @@ pub(super) fn pack(network: &Network<'_>, order: Order, left: &mut [f64]) -> Pac
     packing
 }
 
+/// At most `most` trees, each the one that brings the most, whatever it leaves: of walks that keep to lines of a least width,
+/// for several widths. Where trees are few, none can be spent on the slowest host alone.
+pub(super) fn pack_few(network: &Network<'_>, order: Order, most: usize) -> Packing {
+    let mut left = network.left.clone();
+    let mut packing = Packing::default();
+    for _ in 0..most.min(WALKED_LINES / (WIDTHS * network.lines.len()).max(1)) {
+        let trees = widths(network, &left).into_iter().filter_map(|least| {
+            let hops = Walk { least, ..Walk::new(network, order, &left) }.hops();
+            let uses = network.uses(&hops).filter(|uses| !uses.is_empty())?;
+            let rate = network.rate(&uses, &left);
+            Some((rate * hops.len() as f64, uses, PackedTree { rate, hops }))
+        });
+        let Some((_, uses, tree)) = trees.reduce(|a, b| if b.0 > a.0 { b } else { a }) else { break };
+        if tree.rate <= 0.0 {
+            break;
+        }
+        network.take(&uses, tree.rate, &mut left);
+        packing.trees.push(tree);
+    }
+    packing
+}
+
+/// Widths of lines, the least and the greatest among them, evenly spread over all.
+fn widths(network: &Network<'_>, left: &[f64]) -> Vec<f64> {
+    let widths = (0..network.lines.len()).map(|line| network.width(line, left));
+    let mut widths: Vec<f64> = widths.filter(|width| *width > 0.0 && width.is_finite()).collect();
+    widths.sort_by(f64::total_cmp);
+    widths.dedup();
+    let last = widths.len().saturating_sub(1);
+    let mut spread: Vec<usize> = (0..WIDTHS).map(|index| index * last / (WIDTHS - 1)).collect();
+    spread.dedup();
+    spread.into_iter().filter_map(|index| widths.get(index).copied()).collect()
+}
+
 /// A host that has the data, and the lines from it to where the walk is.
 type Carrier = (usize, Vec<usize>);
 
@@ -80,6 +116,8 @@ struct Walk<'n> {
     network: &'n Network<'n>,
     order: Order,
     left: &'n [f64],
+    /// Narrower lines are not used.
+    least: f64,
     seen: Vec<bool>,
     used: Vec<bool>,
     hops: Vec<Feeder>,
@@ -88,7 +126,7 @@ struct Walk<'n> {
 impl<'n> Walk<'n> {
     fn new(network: &'n Network<'n>, order: Order, left: &'n [f64]) -> Self {
         let (seen, used) = (vec![false; network.leaving.len()], vec![false; network.lines.len()]);
-        Self { network, order, left, seen, used, hops: Vec::new() }
+        Self { network, order, left, least: f64::MIN_POSITIVE, seen, used, hops: Vec::new() }
     }
 
     /// The hops of the tree that the walk finds.
@@ -115,9 +153,9 @@ impl<'n> Walk<'n> {
         self.hops
     }
 
-    /// Whether a line has something left and is not used in this tree.
+    /// Whether a line has enough left and is not used in this tree.
     fn open(&self, line: usize) -> bool {
-        !self.used[line] && self.network.width(line, self.left) > 0.0
+        !self.used[line] && self.network.width(line, self.left) >= self.least
     }
 
     fn enter(&mut self, vertex: usize, entered_by: Option<usize>, brought: Option<Carrier>) -> Frame {
