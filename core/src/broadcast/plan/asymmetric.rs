@@ -21,6 +21,7 @@ use columns::{Columns, Rates, Work};
 use fewer::fewer;
 use greedy::ORDERS;
 use network::Network;
+use pricing::EXACT_UP_TO;
 use repair::repair;
 
 mod branching;
@@ -28,7 +29,8 @@ mod columns;
 mod fewer;
 mod greedy;
 mod network;
-pub(crate) mod optimum;
+#[cfg(test)]
+mod optimum;
 mod pricing;
 mod repair;
 mod simplex;
@@ -40,6 +42,9 @@ const MOST_ROWS: usize = 1600;
 /// Operations of a whole plan: some seconds.
 const WORK: u64 = 3_000_000_000;
 
+/// Nothing is improved that has this part of the sum of the max-flows: without a limit on trees, and with one.
+const ENOUGH: f64 = 1.0 - 1e-7;
+const FEW_ARE_ENOUGH: f64 = 0.97;
 /// Most baselines that are improved on: the best ones.
 const BASELINES: usize = 3;
 
@@ -65,9 +70,12 @@ pub(crate) fn pack(problem: &Problem<'_>, mut baselines: Vec<Packing>, max_trees
     let few = ORDERS.iter().filter(|_| max_trees > 0);
     let few = few.map(|&order| greedy::pack_few(&network, order, max_trees));
     let starts: Vec<Packing> =
-        few.chain(walked.chain(baselines).map(|packing| repair(&network, packing))).collect();
+        few.chain(walked.chain(baselines).map(|packing| repair(&network, packing, usize::MAX))).collect();
     let start = best_start(&network, &starts, &floors, max_trees);
-    if network.left.len() > MOST_ROWS {
+    let bound: f64 = problem.bounds.iter().sum();
+    let enough = if max_trees > 0 { FEW_ARE_ENOUGH } else { ENOUGH };
+    let done = network.size() > EXACT_UP_TO + 1 && start.sum() >= enough * bound;
+    if done || network.left.len() > MOST_ROWS {
         return Best { packing: start, optimum: None };
     }
     let mut columns = Columns::new(&network);
@@ -138,7 +146,7 @@ fn starved(columns: &Columns<'_>, rates: &Rates, floors: &[f64], needed: &[f64])
 /// tree to all instead.
 fn best_start(network: &Network<'_>, starts: &[Packing], floors: &[f64], max_trees: usize) -> Packing {
     let most = if max_trees == 0 { usize::MAX } else { max_trees };
-    let few = starts.iter().map(|packing| largest(packing.clone(), most));
+    let few = starts.iter().map(|packing| repair(network, largest(packing.clone(), most), most));
     let mut best = few.reduce(|a, b| if b.sum() > a.sum() { b } else { a }).unwrap_or_default();
     let starves =
         |packing: &Packing| network.received(packing).iter().zip(floors).any(|(mbps, floor)| mbps < floor);

@@ -25,8 +25,8 @@ const PIVOTS: usize = 400;
 const MOST_WORK: usize = 20_000_000_000;
 /// A tree must be worth this much more than it costs, relative to the greatest prize.
 const WORTH_ABOVE: f64 = 1e-8;
-/// A tree slower than this part of the least floor, or of the fastest tree, is rounding error.
-const SLOWEST: f64 = 1e-9;
+/// A tree that brings each of its members less than this part of what they receive is rounding error.
+const SLOWEST: f64 = 1e-7;
 
 /// How many operations may still be made.
 #[derive(Clone, Copy, Debug)]
@@ -197,9 +197,13 @@ impl<'n> Columns<'n> {
     /// The trees that have a rate, by what they bring, the most first.
     pub(super) fn used(&self, rates: &Rates) -> Vec<usize> {
         let brings = |tree: usize| rates.rates[tree] * self.trees[tree].members.len() as f64;
-        let fastest = rates.rates.iter().copied().fold(0.0, f64::max);
-        let mut used: Vec<usize> =
-            (0..rates.rates.len()).filter(|&tree| rates.rates[tree] > SLOWEST * fastest).collect();
+        let received = self.received(rates);
+        let matters = |&tree: &usize| {
+            let least =
+                self.trees[tree].members.iter().map(|&member| received[member]).fold(f64::INFINITY, f64::min);
+            rates.rates[tree] > SLOWEST * least
+        };
+        let mut used: Vec<usize> = (0..rates.rates.len()).filter(matters).collect();
         used.sort_by(|&a, &b| brings(b).total_cmp(&brings(a)));
         used
     }

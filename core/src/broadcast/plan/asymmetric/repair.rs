@@ -1,6 +1,6 @@
 //! What can still be had from what the trees of a packing leave?
 //!
-//! A tree that does not reach a destination is extended by a hop to it from any of its members, along the widest way over
+//! Each tree gets the rate that is left for it. A tree that does not reach a destination is extended by a hop to it from any of its members, along the widest way over
 //! what is left. Where that carries less than the tree, the tree is split: a part of its rate goes to one more host, the rest
 //! stays as it was. At the end new trees are walked from the source. Nothing that is there is taken away, so no rate falls.
 //!
@@ -18,12 +18,20 @@ const SPLITS_PER_DESTINATION: usize = 4;
 /// Most searches, times the lines of the network: some seconds.
 const SEARCHED_LINES: usize = 20_000_000;
 
-/// The packing, and what was added to it.
-pub(super) fn repair(network: &Network<'_>, mut packing: Packing) -> Packing {
+/// The packing, and what was added to it; trees are added as long as there are fewer than `most`.
+pub(super) fn repair(network: &Network<'_>, mut packing: Packing, most: usize) -> Packing {
     let mut left = network.left_by(&packing);
+    for tree in &mut packing.trees {
+        if let Some(uses) = network.uses(&tree.hops) {
+            let more = network.rate(&uses, &left);
+            network.take(&uses, more, &mut left);
+            tree.rate += more;
+        }
+    }
     let mut received = network.received(&packing);
     let fastest = packing.trees.iter().map(|tree| tree.rate).fold(0.0, f64::max);
-    let mut splits = SPLITS_PER_DESTINATION * network.size();
+    let splits = most.saturating_sub(packing.trees.len());
+    let mut splits = splits.min(SPLITS_PER_DESTINATION * network.size());
     let mut index = 0;
     for _ in 0..SEARCHED_LINES / network.lines.len().max(1) {
         let Some(tree) = packing.trees.get_mut(index) else { break };
@@ -44,7 +52,10 @@ pub(super) fn repair(network: &Network<'_>, mut packing: Packing) -> Packing {
             packing.trees.push(rest);
         }
     }
-    packing.trees.extend(greedy::pack(network, Order::Return, &mut left).trees);
+    let room = most.saturating_sub(packing.trees.len());
+    if room > 0 {
+        packing.trees.extend(greedy::pack(network, Order::Return, &mut left).trees.into_iter().take(room));
+    }
     packing
 }
 

@@ -1,9 +1,12 @@
+use std::collections::BTreeMap;
+
 use super::super::super::paper;
 use super::super::super::random::Random;
 use super::super::super::samples::{destinations, networks};
 use super::super::super::topology::{Graph, Host, LimitedHost, Link, Topology};
 use super::super::baseline;
-use super::super::packing::Capacities;
+use super::super::packing::{Capacities, used};
+use super::super::sharing::Resource;
 use super::optimum;
 use super::*;
 use proptest::prelude::*;
@@ -41,7 +44,7 @@ impl Case {
 /// Out-trees along connected ways that keep to what is there.
 fn check(problem: &Problem<'_>, packing: &Packing) {
     let graph = problem.graph;
-    let mut left = problem.capacities.clone();
+    let mut load: BTreeMap<Resource, f64> = BTreeMap::new();
     for tree in &packing.trees {
         let mut there = vec![false; graph.vertices()];
         there[problem.source] = true;
@@ -54,10 +57,13 @@ fn check(problem: &Problem<'_>, packing: &Packing) {
             assert_eq!(end, hop.to);
             there[hop.to] = true;
         }
-        // A tolerance of rounding only.
-        let rate = left.rate(graph, &tree.hops);
-        assert!(rate >= tree.rate * (1.0 - 1e-6), "{} of {rate}", tree.rate);
-        left.take(graph, tree);
+        for (resource, count) in used(graph, &tree.hops) {
+            *load.entry(resource).or_default() += tree.rate * f64::from(count);
+        }
+    }
+    for (resource, planned) in load {
+        let there = problem.capacities.left(resource);
+        assert!(planned <= there * (1.0 + 1e-6), "{resource:?}: {planned} of {there}");
     }
 }
 
