@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::topology::{Graph, Topology, TopologyError};
+use super::topology::{Graph, Topology};
 use baseline::{Baseline, Parent};
 use packing::{Capacities, Feeder, Packing};
 use problem::Problem;
@@ -20,98 +20,23 @@ use stable::Found;
 mod asymmetric;
 mod baseline;
 mod depth_first;
+mod error;
+mod join;
 mod levels;
+mod options;
 pub(crate) mod packing;
 pub(crate) mod problem;
+mod replan;
 mod rooted;
 pub(crate) mod sharing;
+pub(crate) mod sources;
 mod stable;
 mod symmetric;
 
-/// How trees are made.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "kebab-case")]
-pub enum Strategy {
-    /// Every destination at its own best.
-    #[default]
-    Stable,
-    /// The source sends to each destination itself.
-    Flat,
-    /// A chain in random order.
-    Random,
-    /// A chain in the order of a depth-first walk.
-    DepthFirst,
-    /// Depth-first trees, each to all destinations (Izmailov, Ganguly, Tu 2004).
-    Fpfr,
-    /// The destination with the largest bandwidth from the tree is added next, behind the latest of the best parents (Wang
-    /// et al. 2007).
-    Dijkstra,
-    /// The same, behind the earliest of the best parents.
-    DijkstraEarliest,
-    /// A chain by descending bandwidth from the source.
-    Chain,
-}
-
-impl std::fmt::Display for Strategy {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        std::fmt::Debug::fmt(self, formatter)
-    }
-}
-
-/// How a host passes on what it receives. Our own trees are the same in both; the baselines are not.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "kebab-case")]
-pub enum Relay {
-    /// From disk: a host keeps its own rate, whatever those behind it can take.
-    #[default]
-    Asynchronous,
-    /// With backpressure: a tree moves at the rate of its slowest hop.
-    Synchronous,
-}
-
-/// What those who carry a plan out can do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Executable {
-    /// Any number of trees at once.
-    #[default]
-    Trees,
-    /// One tree that relays from disk: see [`Plan::carried`].
-    SingleTree,
-}
-
-/// What a plan may be like.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Options {
-    /// How trees are made.
-    pub strategy: Strategy,
-    /// How hosts pass on.
-    pub relay: Relay,
-    /// Most trees; 0 is no limit. The baselines know no limit.
-    pub max_trees: u32,
-    /// Seed of `Random`.
-    pub seed: u64,
-    /// Destinations that cannot be reached are left out and named, instead of refused.
-    pub partial: bool,
-    /// What can be carried out.
-    pub executable: Executable,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            strategy: Strategy::Stable,
-            relay: Relay::Asynchronous,
-            max_trees: 16,
-            seed: 0,
-            partial: false,
-            executable: Executable::Trees,
-        }
-    }
-}
+pub use error::PlanError;
+pub use join::join;
+pub use options::{Executable, Options, Relay, Strategy};
+pub use replan::{Progress, replan};
 
 /// The trees of one broadcast.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -119,6 +44,9 @@ impl Default for Options {
 pub struct Plan {
     /// Where the data is.
     pub source: String,
+    /// Other hosts that have all of it, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<String>,
     /// What really made the trees.
     pub strategy: Strategy,
     /// How hosts pass on.
@@ -179,45 +107,6 @@ pub struct Hop {
     pub path: Vec<String>,
 }
 
-/// Why there is no plan.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[allow(missing_docs, reason = "the message of each variant says it")]
-pub enum PlanError {
-    #[error(transparent)]
-    Topology(#[from] TopologyError),
-    #[error("the source `{name}` is no host of the topology; name one of its hosts")]
-    UnknownSource { name: String },
-    #[error("the destination `{name}` is no host of the topology; name one of its hosts")]
-    UnknownDestination { name: String },
-    #[error("the destination `{name}` is named twice; name it once")]
-    DuplicateDestination { name: String },
-    #[error("the destination `{name}` is the source; leave it out")]
-    SourceIsDestination { name: String },
-    #[error("{} cannot be reached from `{from}`; add a link, or leave out what cannot be reached", quoted(.to))]
-    Unreachable { from: String, to: Vec<String> },
-    #[error("the strategy {strategy} is not offered here; choose Stable, Chain or Flat")]
-    Unsupported { strategy: Strategy },
-}
-
-fn quoted(names: &[String]) -> String {
-    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
-}
-
-impl PlanError {
-    /// One word for reports.
-    pub fn reason(&self) -> &'static str {
-        match self {
-            Self::Topology(_) => "InvalidTopology",
-            Self::UnknownSource { .. } => "UnknownSource",
-            Self::UnknownDestination { .. } => "UnknownDestination",
-            Self::DuplicateDestination { .. } => "DuplicateDestination",
-            Self::SourceIsDestination { .. } => "SourceIsDestination",
-            Self::Unreachable { .. } => "Unreachable",
-            Self::Unsupported { .. } => "UnsupportedStrategy",
-        }
-    }
-}
-
 impl Plan {
     /// What a destination receives over all trees, Mbit/s; 0 for another host.
     pub fn rate_mbps(&self, name: &str) -> f64 {
@@ -246,16 +135,19 @@ pub fn plan(
     options: &Options,
 ) -> Result<Plan, PlanError> {
     topology.validate_for_planning()?;
-    let graph = Graph::new(topology);
-    let (problem, unreachable) = Problem::new(&graph, Capacities::new(&graph), source, destinations)?;
+    let network = sources::joined(topology, source, &options.sources)?;
+    let graph = Graph::new(&network.topology);
+    let capacities = Capacities::beside(&graph, &options.beside);
+    let (problem, unreachable) = Problem::new(&graph, capacities, &network.source, destinations)?;
     if !unreachable.is_empty() && !options.partial {
         return Err(PlanError::Unreachable { from: source.to_owned(), to: names(&graph, &unreachable) });
     }
     let found = pack(&problem, options)?;
     let mut plan = assemble(&problem, found.strategy, options, &found.packing);
+    network.restore(&mut plan, source);
     plan.optimum_mbps = found.optimum;
     plan.unreachable = options.partial.then(|| names(&graph, &unreachable));
-    debug_assert_eq!(super::validity::check(topology, &plan), Ok(()));
+    debug_assert_eq!(super::validity::check_beside(topology, &options.beside, &plan), Ok(()));
     Ok(plan)
 }
 
@@ -307,6 +199,7 @@ fn assemble(problem: &Problem<'_>, strategy: Strategy, options: &Options, packin
         .collect();
     Plan {
         source: name(problem.source),
+        sources: Vec::new(),
         strategy,
         relay: options.relay,
         bound_mbps: problem.bounds.iter().sum(),

@@ -5,8 +5,9 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::maxflow::MaxFlow;
+use super::plan::packing::Capacities;
 use super::plan::sharing::{Resource, capacity, uses};
-use super::plan::{Hop, Plan, Tree};
+use super::plan::{Hop, Plan, Tree, sources};
 use super::topology::{Graph, Topology};
 
 /// Rates may be above a capacity by this part of it: rounding errors of sums.
@@ -18,6 +19,8 @@ const TOLERANCE: f64 = 1e-6;
 pub enum Violation {
     #[error("{field}: `{name}` is no host of the topology")]
     UnknownHost { field: String, name: String },
+    #[error("sources: {error}")]
+    Sources { error: String },
     #[error("{field}: {value} is no rate")]
     BadRate { field: String, value: f64 },
     #[error("{field}: the tree has no hop")]
@@ -47,12 +50,24 @@ pub enum Violation {
 /// Checks that `plan` keeps to the capacities and budgets of `topology`, that each tree leads from the source to each of
 /// its hosts once, along links that exist, and that the stated figures are those of the hops.
 pub fn check(topology: &Topology, plan: &Plan) -> Result<(), Violation> {
+    check_beside(topology, &[], plan)
+}
+
+/// The same for a plan that is carried out while others are: their loads count, and bounds are those of what they leave.
+pub fn check_beside(topology: &Topology, others: &[Plan], plan: &Plan) -> Result<(), Violation> {
     let graph = Graph::new(topology);
-    let source = host(&graph, "source", &plan.source)?;
     let mut load: BTreeMap<Resource, f64> = BTreeMap::new();
     let mut received: HashMap<usize, f64> = HashMap::new();
+    for other in others {
+        let sources = sources(&graph, other)?;
+        for (index, tree) in other.trees.iter().enumerate() {
+            check_tree(&graph, &sources, index, tree, &mut load, &mut received)?;
+        }
+    }
+    received.clear();
+    let sources = sources(&graph, plan)?;
     for (index, tree) in plan.trees.iter().enumerate() {
-        check_tree(&graph, source, index, tree, &mut load, &mut received)?;
+        check_tree(&graph, &sources, index, tree, &mut load, &mut received)?;
     }
     for (&resource, &planned_mbps) in &load {
         let capacity_mbps = capacity(&graph, resource);
@@ -64,12 +79,19 @@ pub fn check(topology: &Topology, plan: &Plan) -> Result<(), Violation> {
             });
         }
     }
-    check_figures(&graph, source, plan, &received)
+    check_figures(topology, &graph, others, plan, &received)
+}
+
+/// All hosts that have the data before.
+fn sources(graph: &Graph, plan: &Plan) -> Result<HashSet<usize>, Violation> {
+    let first = host(graph, "source", &plan.source);
+    let more = plan.sources.iter().enumerate().map(|(index, name)| host(graph, &format!("sources[{index}]"), name));
+    std::iter::once(first).chain(more).collect()
 }
 
 fn check_tree(
     graph: &Graph,
-    source: usize,
+    sources: &HashSet<usize>,
     index: usize,
     tree: &Tree,
     load: &mut BTreeMap<Resource, f64>,
@@ -80,7 +102,7 @@ fn check_tree(
         return Err(Violation::EmptyTree { field });
     }
     rate(&field, tree.rate_mbps)?;
-    let mut fed = HashSet::from([source]);
+    let mut fed = sources.clone();
     for (number, hop) in tree.hops.iter().enumerate() {
         let field = format!("{field}.hops[{number}]");
         let (from, to) = (host(graph, &field, &hop.from)?, host(graph, &field, &hop.to)?);
@@ -124,12 +146,17 @@ fn route(graph: &Graph, field: &str, hop: &Hop) -> Result<Vec<usize>, Violation>
 
 /// The rates and the bound that the plan states.
 fn check_figures(
+    topology: &Topology,
     graph: &Graph,
-    source: usize,
+    others: &[Plan],
     plan: &Plan,
     received: &HashMap<usize, f64>,
 ) -> Result<(), Violation> {
-    let mut flow = MaxFlow::new(graph, source);
+    let joined = sources::joined(topology, &plan.source, &plan.sources);
+    let joined = joined.map_err(|error| Violation::Sources { error: error.to_string() })?;
+    let whole = Graph::new(&joined.topology);
+    let source = host(&whole, "source", &joined.source)?;
+    let mut flow = MaxFlow::over(&whole, &Capacities::beside(&whole, others), source);
     let (mut bound, mut sum) = (0.0, 0.0);
     for (index, arrival) in plan.destinations.iter().enumerate() {
         let name = || arrival.name.clone();

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use super::super::topology::{Graph, Limits};
 use super::sharing::{self, Resource, uses};
+use super::{Hop, Plan};
 
 /// Two rates are one when they differ by less than this part of the greater one.
 pub(super) const SAME: f64 = 1e-9;
@@ -94,6 +95,23 @@ impl Capacities {
         }
     }
 
+    /// What running plans leave. Links that they use and that are gone cost nothing.
+    pub(crate) fn beside(graph: &Graph, plans: &[Plan]) -> Self {
+        let mut left = Self::new(graph);
+        for tree in plans.iter().flat_map(|plan| &plan.trees) {
+            let hop = |hop: &Hop| {
+                let ends = hop.path.windows(2).map(|ends| graph.vertex(&ends[0]).zip(graph.vertex(&ends[1])));
+                let arcs = ends.filter_map(|ends| ends.and_then(|(from, to)| graph.arc_between(from, to)));
+                let route: Vec<usize> = arcs.collect();
+                let (from, to) = graph.vertex(&hop.from).zip(graph.vertex(&hop.to))?;
+                Some(Feeder { from, to, route })
+            };
+            let hops = tree.hops.iter().filter_map(hop).collect();
+            left.take(graph, &PackedTree { rate: tree.rate_mbps, hops });
+        }
+        left
+    }
+
     /// What is left of a resource, never below 0; a switch has no budgets to run out of.
     pub(crate) fn left(&self, resource: Resource) -> f64 {
         let limit = |host: usize, of: fn(&Limits) -> f64| self.limits.get(host).map_or(f64::INFINITY, of);
@@ -150,8 +168,10 @@ impl Capacities {
             Resource::Total(host) => self.limits.get_mut(host).map(|limits| &mut limits.total),
             Resource::Disk(host) => self.limits.get_mut(host).map(|limits| &mut limits.disk),
         };
-        if let Some(left) = left {
-            *left = (*left + mbps).max(0.0);
+        if let Some(left) = left.filter(|left| left.is_finite()) {
+            let rest = *left + mbps;
+            // What rounding leaves of a resource that is used up is nothing.
+            *left = if rest > SAME * *left { rest } else { 0.0 };
         }
     }
 }
