@@ -176,11 +176,6 @@ pub enum Event {
     },
     /// The time of a [`Command::WakeAt`] has come.
     Woken,
-    /// The plan has grown: trees and hops were added, none changed.
-    Extended {
-        /// The new plan, with the same numbers for hosts that it had before.
-        shape: std::sync::Arc<Shape>,
-    },
 }
 
 /// What a host is to do.

@@ -81,7 +81,9 @@ pub struct Decision {
     pub epoch: u64,
     /// Where it begins.
     pub source: String,
-    /// All others that take part, those that have everything included: they serve from their disks.
+    /// Others that have everything.
+    pub sources: Vec<String>,
+    /// All others that take part.
     pub destinations: Vec<String>,
     /// Why.
     pub reasons: BTreeSet<Reason>,
@@ -140,10 +142,13 @@ impl Coordinator {
                 }
             }
             News::Gone { host } => {
-                if let Some(standing @ Standing::Alive(_)) = self.hosts.get_mut(&host) {
-                    *standing = Standing::Gone;
-                    self.settle(now, Reason::Gone(host));
+                match self.hosts.get_mut(&host) {
+                    Some(Standing::Gone | Standing::Failed(_)) => return,
+                    Some(standing) => *standing = Standing::Gone,
+                    // It only forwards what is for others.
+                    None => {}
                 }
+                self.settle(now, Reason::Gone(host));
             }
             News::Joined { host, chunks } => {
                 self.hosts.insert(host.clone(), Standing::Alive(chunks));
@@ -179,9 +184,15 @@ impl Coordinator {
         self.last = now;
         self.epoch += 1;
         self.source.clone_from(&source);
-        let alive = self.hosts.iter().filter(|(_, standing)| matches!(standing, Standing::Alive(_)));
-        let destinations = alive.map(|(name, _)| name.clone()).filter(|name| *name != source).collect();
-        Some(Decision { epoch: self.epoch, source, destinations, reasons })
+        let (mut sources, mut destinations) = (Vec::new(), Vec::new());
+        for (name, standing) in self.hosts.iter().filter(|(name, _)| **name != source) {
+            match standing {
+                Standing::Alive(held) if *held >= self.chunks => sources.push(name.clone()),
+                Standing::Alive(_) => destinations.push(name.clone()),
+                Standing::Gone | Standing::Failed(_) => {}
+            }
+        }
+        Some(Decision { epoch: self.epoch, source, sources, destinations, reasons })
     }
 
     /// Whether no host is left that could bring anything new.
@@ -252,6 +263,11 @@ mod tests {
         coordinator.hear(at(0), News::Gone { host: "S".into() });
         let decision = coordinator.decide(at(200)).unwrap();
         assert_eq!((decision.source.as_str(), decision.destinations), ("B", names(&["A", "C"])));
+        // Whoever has everything is a source.
+        coordinator.hear(at(300), News::Holds { host: "C".into(), chunks: 10 });
+        coordinator.hear(at(5000), News::Changed);
+        let decision = coordinator.decide(at(5000)).unwrap();
+        assert_eq!((decision.sources, decision.destinations), (names(&["C"]), names(&["A"])));
     }
 
     #[test]

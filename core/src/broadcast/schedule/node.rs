@@ -76,7 +76,6 @@ impl Node {
                 self.gone.remove(&host);
             }
             Event::Woken => self.woken(),
-            Event::Extended { shape } => self.extended(shape),
         }
         std::mem::take(&mut self.commands)
     }
@@ -168,22 +167,6 @@ impl Node {
                 self.commands.push(Command::Connect { to: child, tree });
             }
         }
-    }
-
-    fn extended(&mut self, shape: Arc<Shape>) {
-        let nested = shape.nested().is_some();
-        for tree in self.branches.len()..shape.trees() {
-            let live = nested && self.entrance != Entrance::Resumed;
-            self.branches.push(place(&shape, tree, self.me, live, Entrance::Fresh));
-            if let Some(parent) = self.branches[tree].parent.filter(|_| !live) {
-                self.tell_holds(parent);
-            }
-        }
-        self.shape = shape;
-        if let (Some(stages), Some(order)) = (&mut self.stages, self.shape.nested()) {
-            stages.grow(order);
-        }
-        (0..self.branches.len()).for_each(|tree| self.ask(tree));
     }
 }
 

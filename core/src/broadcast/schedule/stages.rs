@@ -56,14 +56,6 @@ impl Stages {
         Next::Retired
     }
 
-    /// Takes trees up that are new in `order`; the active ones stay so.
-    pub(crate) fn grow(&mut self, order: &[usize]) {
-        let known = self.logs.len();
-        self.logs.resize(known.max(order.len()), Vec::new());
-        let active = order.iter().copied().filter(|tree| *tree >= known || self.active.contains(tree));
-        self.active = active.collect();
-    }
-
     /// Whether `tree` still carries.
     pub(crate) fn active(&self, tree: usize) -> bool {
         self.active.contains(&tree)

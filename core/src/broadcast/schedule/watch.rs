@@ -50,7 +50,7 @@ mod tests {
     fn a_hop_is_slow_after_two_seconds_in_a_row_below_seventy_percent() {
         let mut watch = Watch::default();
         let hop = (0, 1, 0);
-        let at = |tenths| Duration::from_millis(tenths * 100);
+        let at = |tenths: u64| Duration::from_millis(tenths * 100);
         assert!(!watch.slow(hop, 100.0, 69.0, true, at(0)));
         assert!(!watch.slow(hop, 100.0, 69.0, true, at(19)));
         assert!(watch.slow(hop, 100.0, 69.0, true, at(20)));

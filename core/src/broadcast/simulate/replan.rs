@@ -4,11 +4,10 @@ use std::collections::VecDeque;
 
 use super::super::plan::sharing::{self, Resource};
 use super::super::plan::{Options, plan};
-use super::super::schedule::{Chunks, Entrance, Event, News};
+use super::super::schedule::{Entrance, Event, MAX_SPOILT, News};
 use super::super::topology::{Host, LimitedHost, Topology};
 use super::world::{Happening, World, nanos};
-use super::{FaultKind, LinkBytes, MAX_PLANS, NOTICE, NodeOutcome, Outcome, Settings, SimulateError};
-use crate::broadcast::schedule::MAX_SPOILT;
+use super::{FaultKind, MAX_PLANS, NOTICE, Settings, SimulateError};
 
 /// Whether all that faults name is there.
 pub(super) fn check(topology: &Topology, settings: &Settings) -> Result<(), SimulateError> {
@@ -92,7 +91,9 @@ impl World<'_> {
         self.hosts[vertex].alive = false;
         self.hosts[vertex].node = None;
         for hop in 0..self.hops.len() {
-            if self.hops[hop].from == vertex || self.hops[hop].to == vertex {
+            let state = &self.hops[hop];
+            let through = state.route.iter().any(|&arc| self.graph.arcs()[arc].to == vertex);
+            if through || state.from == vertex {
                 self.drop_hop(hop);
             }
         }
@@ -130,6 +131,13 @@ impl World<'_> {
         host.joined = host.joined.or(Some(self.now));
         let chunks = host.held.held();
         self.coordinator.hear(self.time(), News::Joined { host: name.to_owned(), chunks });
+        if let Some(host) = self.numbers[vertex] {
+            // The plan that runs has a place for it.
+            self.begin(vertex, host, Entrance::Late);
+            for other in self.vertices.clone() {
+                self.inbox.push_back((other, Event::Back { host }));
+            }
+        }
     }
 
     fn set_link(&mut self, a: &str, b: &str, mbps: Option<f64>) {
@@ -262,7 +270,8 @@ impl World<'_> {
         self.stuck.clear();
         self.watch.clear();
         self.epoch = decision.epoch;
-        let options = Options { partial: true, ..self.settings.options.clone() };
+        let options =
+            Options { partial: true, sources: decision.sources.clone(), ..self.settings.options.clone() };
         match plan(&self.network(), &decision.source, &decision.destinations, &options) {
             Ok(plan) => {
                 self.moment(format!("plan {} from {}", decision.epoch, decision.source));
@@ -275,11 +284,13 @@ impl World<'_> {
         }
     }
 
-    /// The network as it is: without links that are cut and with hosts as slow as they are.
+    /// The network as it is: without links that are cut or end at a dead host, with hosts as slow as they are.
     fn network(&self) -> Topology {
         let mut network = self.topology.clone();
         let mut link = 0..;
         network.links.retain(|_| link.next().is_some_and(|link| !self.cuts.contains(&link)));
+        let dead = |name: &str| self.graph.host(name).is_some_and(|vertex| !self.hosts[vertex].alive);
+        network.links.retain(|link| !dead(&link.a) && !dead(&link.b));
         for (vertex, host) in network.hosts.iter_mut().enumerate() {
             if let Some(&mbps) = self.slow.get(&vertex) {
                 let limits = host.limits();
@@ -294,66 +305,5 @@ impl World<'_> {
             }
         }
         network
-    }
-
-    pub(super) fn outcome(self) -> Outcome {
-        let seconds = |nanos: u64| nanos as f64 / 1e9;
-        let bits = self.cut.size_bytes as f64 * 8.0;
-        let mut nodes: Vec<NodeOutcome> = Vec::new();
-        let mut last = 0;
-        for (vertex, host) in self.hosts.iter().enumerate() {
-            let name = self.graph.name(vertex).to_owned();
-            let Some(joined) = host.joined.filter(|_| name != self.source) else { continue };
-            last = last.max(host.complete.unwrap_or(0));
-            let seconds = host.complete.map(|complete| seconds(complete - joined));
-            nodes.push(NodeOutcome {
-                rate_mbps: seconds.map_or(0.0, |seconds| bits / seconds.max(1e-9) / 1e6),
-                planned_mbps: self.planned.get(&name).copied().unwrap_or(0.0),
-                reason: seconds.is_none().then(|| self.reason(vertex)),
-                seconds,
-                name,
-            });
-        }
-        nodes.sort_by(|a, b| a.name.cmp(&b.name));
-        let bytes = |arc: usize| self.arc_bits.get(arc).map_or(0, |bits| (bits / 8.0).round() as u64);
-        let links = self.first.links.iter().enumerate().map(|(link, ends)| LinkBytes {
-            a: ends.a.clone(),
-            b: ends.b.clone(),
-            bytes: bytes(2 * link),
-            back_bytes: bytes(2 * link + 1),
-        });
-        Outcome {
-            size_bytes: self.cut.size_bytes,
-            chunk_bytes: self.cut.chunk_bytes,
-            links: links.collect(),
-            seconds: seconds(last),
-            aggregate_mbps: nodes.iter().map(|node| node.rate_mbps).sum(),
-            nodes,
-            duplicate_bytes: self.duplicate_bytes,
-            wasted_bytes: (self.wasted_bits / 8.0).round() as u64,
-            timeline: self.timeline,
-            plans: self.epoch,
-            memory_per_chunk: self.remembered as f64 / f64::from(self.cut.chunks),
-        }
-    }
-
-    /// Why a host lacks chunks.
-    fn reason(&self, vertex: usize) -> String {
-        if let Some(reason) = self.coordinator.reason(self.graph.name(vertex)) {
-            return reason;
-        }
-        if self.epoch >= MAX_PLANS {
-            return format!("given up after {MAX_PLANS} plans");
-        }
-        let mut there = Chunks::none(self.cut.chunks);
-        for host in self.hosts.iter().filter(|host| host.alive) {
-            host.held.iter().for_each(|chunk| {
-                there.insert(chunk);
-            });
-        }
-        match there.complete() {
-            true => "no way leads to it from the hosts that have what it lacks".to_owned(),
-            false => format!("{} chunks are lost with hosts that are gone", there.count() - there.held()),
-        }
     }
 }

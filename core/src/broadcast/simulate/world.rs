@@ -172,16 +172,20 @@ impl<'a> World<'a> {
         for host in &mut self.hosts {
             host.node = None;
         }
-        let settings = self.node_settings();
         for (number, vertex) in self.vertices.clone().into_iter().enumerate() {
-            let shape = Arc::clone(&self.shape);
-            if let Some(host) = self.hosts.get_mut(vertex).filter(|host| host.alive) {
-                host.node = Some(Node::new(shape, number, host.held.clone(), settings, entrance));
-                self.inbox.push_back((vertex, Event::Started));
-            }
+            self.begin(vertex, number, entrance);
         }
         self.deliver();
         Ok(())
+    }
+
+    /// Lets a host that lives take its part, with what it holds.
+    pub(super) fn begin(&mut self, vertex: usize, number: usize, entrance: Entrance) {
+        let (shape, settings) = (Arc::clone(&self.shape), self.node_settings());
+        if let Some(host) = self.hosts.get_mut(vertex).filter(|host| host.alive) {
+            host.node = Some(Node::new(shape, number, host.held.clone(), settings, entrance));
+            self.inbox.push_back((vertex, Event::Started));
+        }
     }
 
     fn node_settings(&self) -> schedule::Settings {
