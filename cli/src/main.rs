@@ -1,11 +1,13 @@
 //! `gridcast`: the command line. Also installed as `kubectl-gridcast`.
 
 mod args;
+mod broadcast;
 mod failure;
 mod kubernetes;
 mod local;
 mod record;
 mod report;
+mod topology;
 mod validate;
 mod whole;
 
@@ -23,6 +25,7 @@ fn main() -> ExitCode {
     let outcome = match args::Cli::parse().command {
         args::Command::Local(command) => local::command(command),
         args::Command::Status(arguments) => kubernetes::status(&arguments),
+        args::Command::Plan(arguments) => broadcast::plan(&arguments),
         args::Command::Report(arguments) => report::command(&arguments).map(|()| ExitCode::SUCCESS),
         args::Command::Validate { files } => validate::command(&files)
             .map(|()| ExitCode::SUCCESS)

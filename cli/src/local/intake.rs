@@ -6,8 +6,6 @@ mod sources;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs::File,
-    io::Read as _,
     net::Ipv4Addr,
     path::{Path, PathBuf},
 };
@@ -204,21 +202,6 @@ fn listed(names: &[String]) -> String {
         0 => shown,
         more => format!("{shown} and {more} more"),
     }
-}
-
-/// Reads a file of at most `most` bytes of UTF-8, or says what is wrong and what to do.
-fn text(file: &Path, most: u64) -> Result<String, String> {
-    let mut bytes = Vec::new();
-    File::open(file)
-        .and_then(|f| f.take(most + 1).read_to_end(&mut bytes))
-        .map_err(|e| format!("cannot be read: {e}; give the path of a file"))?;
-    if bytes.len() as u64 > most {
-        return Err(format!("has more than {most} bytes; give a smaller file"));
-    }
-    String::from_utf8(bytes).map_err(|e| {
-        let line = e.as_bytes()[..e.utf8_error().valid_up_to()].split(|b| *b == b'\n').count();
-        format!("line {line} is no UTF-8 text; give a text file")
-    })
 }
 
 /// What the user should know beforehand: what has no meaning without Kubernetes, and what may not be what it seems.

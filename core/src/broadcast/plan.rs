@@ -108,6 +108,11 @@ pub struct Hop {
 }
 
 impl Plan {
+    /// The JSON Schema of a plan, as `docs/plan.schema.json` has it.
+    pub fn schema() -> schemars::Schema {
+        schemars::schema_for!(Self)
+    }
+
     /// What a destination receives over all trees, Mbit/s; 0 for another host.
     pub fn rate_mbps(&self, name: &str) -> f64 {
         let at = self.destinations.binary_search_by(|arrival| arrival.name.as_str().cmp(name));

@@ -142,13 +142,6 @@ impl Capacities {
         }
     }
 
-    /// Gives back what a tree used.
-    pub(crate) fn give(&mut self, graph: &Graph, tree: &PackedTree) {
-        for (resource, count) in used(graph, &tree.hops) {
-            self.add(resource, tree.rate * f64::from(count));
-        }
-    }
-
     /// Whether all trees can run at once, but for rounding.
     pub(crate) fn fits(&self, graph: &Graph, packing: &Packing) -> bool {
         let mut load = Load::new(self);

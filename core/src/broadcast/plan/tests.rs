@@ -223,6 +223,22 @@ fn a_plan_reads_like_this() {
     "#);
 }
 
+/// `GRIDCAST_UPDATE_GOLDEN=1 cargo test -p gridcast-core schema` writes it anew.
+#[test]
+fn the_published_schema_is_the_types() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/plan.schema.json");
+    let schema = serde_json::to_string_pretty(&Plan::schema()).unwrap() + "\n";
+    if std::env::var_os("GRIDCAST_UPDATE_GOLDEN").is_some() {
+        std::fs::write(path, &schema).unwrap();
+    }
+    let published = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(
+        published == schema,
+        "docs/plan.schema.json is not what the types say: run \
+         GRIDCAST_UPDATE_GOLDEN=1 cargo test -p gridcast-core schema"
+    );
+}
+
 #[test]
 fn a_request_that_makes_no_sense_is_refused_by_name() {
     let hosts = ["a", "b", "c"].map(str::to_owned);
