@@ -139,7 +139,8 @@ impl<'de> Visitor<'de> for Whole<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Declared, A::Error> {
         let (mut hosts, mut switches, mut links) = (None, None, None);
-        let vertices = |field| List::<Named> { field, most: MAX_PLANNED_VERTICES, at: self.at, of: PhantomData };
+        let vertices =
+            |field| List::<Named> { field, most: MAX_PLANNED_VERTICES, at: self.at, of: PhantomData };
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {
                 "hosts" if hosts.is_none() => hosts = Some(map.next_value_seed(vertices("hosts"))?),
@@ -153,8 +154,12 @@ impl<'de> Visitor<'de> for Whole<'_> {
                     switches = Some(map.next_value_seed(list)?);
                 }
                 "links" if links.is_none() => {
-                    let list =
-                        List::<Link> { field: "links", most: MAX_PLANNED_LINKS, at: self.at, of: PhantomData };
+                    let list = List::<Link> {
+                        field: "links",
+                        most: MAX_PLANNED_LINKS,
+                        at: self.at,
+                        of: PhantomData,
+                    };
                     links = Some(map.next_value_seed(list)?);
                 }
                 "hosts" | "switches" | "links" => {
@@ -243,7 +248,8 @@ impl<'de> Deserialize<'de> for Named {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Named, A::Error> {
-                LimitedHost::deserialize(MapAccessDeserializer::new(map)).map(|host| Named(Host::Limited(host)))
+                LimitedHost::deserialize(MapAccessDeserializer::new(map))
+                    .map(|host| Named(Host::Limited(host)))
             }
         }
 
@@ -304,7 +310,8 @@ mod tests {
     fn too_much_is_refused_before_the_rest_is_read() {
         let many = "a,".repeat(30_000);
         assert!(parse(&format!("hosts: [{many}]\nlinks: [")).unwrap_err().contains("more than 20000"));
-        let bomb = "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nhosts: [*b,*b,*b,*b,*b,*b]";
+        let bomb =
+            "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nhosts: [*b,*b,*b,*b,*b,*b]";
         assert!(parse(bomb).is_err());
     }
 }

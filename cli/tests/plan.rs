@@ -40,17 +40,38 @@ fn the_json_is_the_contract_and_the_schema_holds() {
     let all = ["stable", "flat", "random", "depth-first", "fpfr", "dijkstra", "dijkstra-earliest", "chain"];
     for strategy in all {
         for relay in ["asynchronous", "synchronous"] {
-            let plan =
-                json(&gridcast(&[&example(), "--source", "S", "--strategy", strategy, "--relay", relay, "-o", "json"]));
+            let plan = json(&gridcast(&[
+                &example(),
+                "--source",
+                "S",
+                "--strategy",
+                strategy,
+                "--relay",
+                relay,
+                "-o",
+                "json",
+            ]));
             assert!(validator.is_valid(&plan), "{plan}");
             assert_eq!((&plan["strategy"], &plan["relay"]), (&strategy.into(), &relay.into()));
         }
     }
     let plan = json(&gridcast(&[&example(), "--source", "S", "-o", "json"]));
     let keys: Vec<&str> = plan.as_object().unwrap().keys().map(String::as_str).collect();
-    let wanted = ["source", "strategy", "relay", "boundMbps", "aggregateMbps", "planMilliseconds", "destinations", "trees"];
+    let wanted = [
+        "source",
+        "strategy",
+        "relay",
+        "boundMbps",
+        "aggregateMbps",
+        "planMilliseconds",
+        "destinations",
+        "trees",
+    ];
     assert_eq!(keys, wanted);
-    assert_eq!(plan["destinations"][0], serde_json::json!({"name": "A", "rateMbps": 1000.0, "boundMbps": 1000.0}));
+    assert_eq!(
+        plan["destinations"][0],
+        serde_json::json!({"name": "A", "rateMbps": 1000.0, "boundMbps": 1000.0})
+    );
     let hop = serde_json::json!({"from": "S", "to": "A", "path": ["S", "X", "A"]});
     assert_eq!((&plan["trees"][0]["hops"][0], &plan["trees"][0]["rateMbps"]), (&hop, &100.0.into()));
     assert!(plan["planMilliseconds"].as_f64().unwrap() < 1000.0);
@@ -87,13 +108,33 @@ fn wrong_input_names_file_line_and_field() {
         (good, &["--source", "S", "--to", ""], &["--to"]),
         (good, &["--source", "S", "--to", "x"], &["`x` is no host"]),
         ("hosts: [S]\n", &["--source", "S"], &["t.yaml", "none but the source"]),
-        ("hosts: [S, A]\nlinks:\n- {a: S, b: A, mbps: -5}\n", &["--source", "S"], &["t.yaml:3: links[0].mbps"]),
-        ("hosts: [S, A]\nlinks:\n- {a: S, b: A, mbps: .nan}\n", &["--source", "S"], &["t.yaml:3: links[0].mbps"]),
-        ("hosts: [S, A]\nlinks:\n- {a: S, b: A, mbps: 1e99}\n", &["--source", "S"], &["t.yaml:3: links[0].mbps"]),
+        (
+            "hosts: [S, A]\nlinks:\n- {a: S, b: A, mbps: -5}\n",
+            &["--source", "S"],
+            &["t.yaml:3: links[0].mbps"],
+        ),
+        (
+            "hosts: [S, A]\nlinks:\n- {a: S, b: A, mbps: .nan}\n",
+            &["--source", "S"],
+            &["t.yaml:3: links[0].mbps"],
+        ),
+        (
+            "hosts: [S, A]\nlinks:\n- {a: S, b: A, mbps: 1e99}\n",
+            &["--source", "S"],
+            &["t.yaml:3: links[0].mbps"],
+        ),
         ("hosts: [S, A]\nlinks:\n- {a: S, b: S, mbps: 5}\n", &["--source", "S"], &["t.yaml:3: links[0].b"]),
-        ("hosts: [S, A]\nlinks:\n- {a: S, b: Z, mbps: 5}\n", &["--source", "S"], &["t.yaml:3: links[0].b", "`Z`"]),
+        (
+            "hosts: [S, A]\nlinks:\n- {a: S, b: Z, mbps: 5}\n",
+            &["--source", "S"],
+            &["t.yaml:3: links[0].b", "`Z`"],
+        ),
         ("hosts:\n- S\n- A\n- S\n", &["--source", "S"], &["t.yaml:4: hosts[2]", "`S`"]),
-        ("hosts: [S, A]\nlinks: [{a: S, b: A}]\n", &["--source", "S"], &["t.yaml:2: links[0]: missing field `mbps`"]),
+        (
+            "hosts: [S, A]\nlinks: [{a: S, b: A}]\n",
+            &["--source", "S"],
+            &["t.yaml:2: links[0]: missing field `mbps`"],
+        ),
         ("hosts: {", &["--source", "S"], &["t.yaml"]),
     ] {
         let start = Instant::now();
@@ -111,7 +152,11 @@ fn what_is_far_too_large_is_refused_at_once() {
     let hosts = |count: usize| (0..count).map(|host| format!("h{host},")).collect::<String>();
     let links = "{a: S, b: A, mbps: 1},\n".repeat(100_001);
     let bomb = "x: &a [1,1,1,1,1,1,1,1,1]\n".to_owned()
-        + &(b'b'..b'm').map(|c| format!("y{}: &{} [{}]\n", c as char, c as char, format!("*{},", (c - 1) as char).repeat(9))).collect::<String>();
+        + &(b'b'..b'm')
+            .map(|c| {
+                format!("y{}: &{} [{}]\n", c as char, c as char, format!("*{},", (c - 1) as char).repeat(9))
+            })
+            .collect::<String>();
     for text in [
         format!("hosts: [{}]\n", hosts(20_001)),
         format!("hosts: [S, A]\nlinks: [{links}]\n"),
@@ -143,7 +188,8 @@ fn the_same_network_in_another_order_has_the_same_plan() {
 
 #[test]
 fn a_reader_that_goes_away_is_no_failure() {
-    let script = format!("{} plan {} --source S -o svg | head -c 1", env!("CARGO_BIN_EXE_gridcast"), example());
+    let script =
+        format!("{} plan {} --source S -o svg | head -c 1", env!("CARGO_BIN_EXE_gridcast"), example());
     let done = Command::new("bash").args(["-o", "pipefail", "-c", &script]).output().unwrap();
     assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
 }

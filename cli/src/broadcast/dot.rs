@@ -8,12 +8,14 @@ use super::drawing::colour;
 
 /// One edge for each hop, in the colour of its tree.
 pub(super) fn render(plan: &Plan) -> String {
-    let mut out = String::from("digraph plan {\n  rankdir=LR;\n  node [shape=box, fontname=\"sans-serif\"];\n");
+    let mut out =
+        String::from("digraph plan {\n  rankdir=LR;\n  node [shape=box, fontname=\"sans-serif\"];\n");
     // Writing to a String cannot fail.
     let _ = writeln!(out, "  {} [style=bold];", quoted(&plan.source));
     for host in &plan.destinations {
         let name = quoted(&host.name);
-        let label = format!("{}\\n{:.1} of {:.1}", host.name.escape_default(), host.rate_mbps, host.bound_mbps);
+        let label =
+            format!("{}\\n{:.1} of {:.1}", host.name.escape_default(), host.rate_mbps, host.bound_mbps);
         let _ = writeln!(out, "  {name} [label=\"{label}\"];");
     }
     for (index, tree) in plan.trees.iter().enumerate() {

@@ -67,7 +67,8 @@ impl Layout {
 
 /// The neighbours of each vertex by name, whichever way links lead.
 fn joined(network: &Topology, names: &[&str]) -> Vec<Vec<usize>> {
-    let numbers: HashMap<&str, usize> = names.iter().enumerate().map(|(vertex, name)| (*name, vertex)).collect();
+    let numbers: HashMap<&str, usize> =
+        names.iter().enumerate().map(|(vertex, name)| (*name, vertex)).collect();
     let mut joined = vec![Vec::new(); names.len()];
     for link in &network.links {
         if let (Some(&a), Some(&b)) = (numbers.get(link.a.as_str()), numbers.get(link.b.as_str())) {

@@ -50,7 +50,9 @@ pub(crate) fn plan(arguments: &args::Plan) -> Result<ExitCode, Failure> {
 fn destinations(network: &Topology, arguments: &args::Plan) -> Result<Vec<String>, Failure> {
     let others = || network.hosts.iter().map(Host::name).filter(|&name| name != arguments.source);
     let destinations = match &arguments.to {
-        Some(named) => named.iter().map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect(),
+        Some(named) => {
+            named.iter().map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect()
+        }
         None => others().map(str::to_owned).collect::<Vec<String>>(),
     };
     if !destinations.is_empty() {

@@ -192,8 +192,7 @@ fn assemble(problem: &Problem<'_>, strategy: Strategy, options: &Options, packin
             .collect(),
     };
     let trees = packing.trees.iter();
-    let trees =
-        trees.map(|tree| Tree { rate_mbps: tree.rate, hops: tree.hops.iter().map(hop).collect() });
+    let trees = trees.map(|tree| Tree { rate_mbps: tree.rate, hops: tree.hops.iter().map(hop).collect() });
     let received: BTreeMap<usize, f64> = packing.received();
     let destinations = problem.destinations.iter().zip(&problem.bounds);
     let destinations: Vec<Arrival> = destinations

@@ -85,7 +85,8 @@ pub fn check_beside(topology: &Topology, others: &[Plan], plan: &Plan) -> Result
 /// All hosts that have the data before.
 fn sources(graph: &Graph, plan: &Plan) -> Result<HashSet<usize>, Violation> {
     let first = host(graph, "source", &plan.source);
-    let more = plan.sources.iter().enumerate().map(|(index, name)| host(graph, &format!("sources[{index}]"), name));
+    let more =
+        plan.sources.iter().enumerate().map(|(index, name)| host(graph, &format!("sources[{index}]"), name));
     std::iter::once(first).chain(more).collect()
 }
 

@@ -69,8 +69,14 @@ impl<'a> Walk<'a> {
                 most[parent] = most[parent].max(most[vertex]);
             }
         }
-        let mut walk =
-            Self { problem, rooted, order: Vec::with_capacity(rooted.walk.len()), end: Vec::new(), stores, most };
+        let mut walk = Self {
+            problem,
+            rooted,
+            order: Vec::with_capacity(rooted.walk.len()),
+            end: Vec::new(),
+            stores,
+            most,
+        };
         walk.visit();
         walk
     }
@@ -89,7 +95,11 @@ impl<'a> Walk<'a> {
         }
         for list in &mut branches {
             list.sort_by(|&a, &b| {
-                let descending = if poor(a) && poor(b) { ways_back[b].total_cmp(&ways_back[a]) } else { std::cmp::Ordering::Equal };
+                let descending = if poor(a) && poor(b) {
+                    ways_back[b].total_cmp(&ways_back[a])
+                } else {
+                    std::cmp::Ordering::Equal
+                };
                 poor(a).cmp(&poor(b)).then(descending)
             });
         }

@@ -89,9 +89,9 @@ fn beside(problem: &Problem<'_>, running: &Plan, newcomer: usize) -> Packing {
     for mut tree in trees {
         let members = std::iter::once(problem.source).chain(tree.hops.iter().map(|hop| hop.to));
         let ways = Ways::new(graph, &left, newcomer);
-        let best = members.map(|member| (ways.width[member], member)).reduce(|best, next| {
-            if next.0 > best.0 { next } else { best }
-        });
+        let best = members
+            .map(|member| (ways.width[member], member))
+            .reduce(|best, next| if next.0 > best.0 { next } else { best });
         let part = best.filter(|(width, _)| *width > 0.0).map(|(width, member)| {
             let hop = Feeder { from: member, to: newcomer, route: ways.route(graph, member) };
             let rate = left.rate(graph, std::slice::from_ref(&hop)).min(width).min(tree.rate);
@@ -149,8 +149,11 @@ impl Ways {
             done[vertex] = true;
             // What can come into `vertex` to be passed on.
             let limits = left.limits(vertex);
-            let through =
-                if vertex == to { ways.width[to] } else { ways.width[vertex].min(limits.receive).min(limits.total / 2.0) };
+            let through = if vertex == to {
+                ways.width[to]
+            } else {
+                ways.width[vertex].min(limits.receive).min(limits.total / 2.0)
+            };
             for &arc in graph.entering(vertex) {
                 let tail = graph.arcs()[arc].from;
                 let sends = left.limits(tail).send.min(left.limits(tail).total);

@@ -21,7 +21,8 @@ use super::packing::SAME;
 /// large as can be. With `most` 0 each bound is its own level.
 pub(crate) fn floor(bounds: &[f64], most: usize) -> Vec<f64> {
     let levels = choose(bounds, most);
-    let level = |bound: &f64| levels.partition_point(|level| level <= bound).checked_sub(1).map(|at| levels[at]);
+    let level =
+        |bound: &f64| levels.partition_point(|level| level <= bound).checked_sub(1).map(|at| levels[at]);
     bounds.iter().map(|bound| level(bound).unwrap_or(0.0)).collect()
 }
 
@@ -97,7 +98,9 @@ fn next_row(values: &[f64], at_least: &[f64], row: &[f64], level: usize) -> (Vec
         let line = Line { from: i - 1, worth: row[i - 1], slope: values[i - 1] };
         // Only the least value can be the first level.
         if line.worth.is_finite() {
-            while envelope.len() >= 2 && hidden(envelope[envelope.len() - 2], envelope[envelope.len() - 1], line) {
+            while envelope.len() >= 2
+                && hidden(envelope[envelope.len() - 2], envelope[envelope.len() - 1], line)
+            {
                 envelope.pop_back();
             }
             envelope.push_back(line);
@@ -115,7 +118,8 @@ fn next_row(values: &[f64], at_least: &[f64], row: &[f64], level: usize) -> (Vec
 /// Whether the middle one of three lines, in order of slope, is nowhere above both others.
 fn hidden(flat: Line, middle: Line, steep: Line) -> bool {
     // Where `steep` meets `flat`, is it above `middle`?
-    (steep.worth - flat.worth) * (middle.slope - flat.slope) >= (middle.worth - flat.worth) * (steep.slope - flat.slope)
+    (steep.worth - flat.worth) * (middle.slope - flat.slope)
+        >= (middle.worth - flat.worth) * (steep.slope - flat.slope)
 }
 
 #[cfg(test)]

@@ -132,7 +132,9 @@ impl Capacities {
     /// The greatest rate at which all of `hops` can run together, Mbit/s; infinite without hops.
     pub(crate) fn rate(&self, graph: &Graph, hops: &[Feeder]) -> f64 {
         let used = used(graph, hops);
-        used.iter().map(|(&resource, &count)| self.left(resource) / f64::from(count)).fold(f64::INFINITY, f64::min)
+        used.iter()
+            .map(|(&resource, &count)| self.left(resource) / f64::from(count))
+            .fold(f64::INFINITY, f64::min)
     }
 
     /// Takes what a tree uses. Where rounding would leave less than nothing, nothing is left.

@@ -33,7 +33,8 @@ impl<'a> Problem<'a> {
         source: &str,
         destinations: &[String],
     ) -> Result<(Self, Vec<usize>), PlanError> {
-        let source = graph.host(source).ok_or_else(|| PlanError::UnknownSource { name: source.to_owned() })?;
+        let source =
+            graph.host(source).ok_or_else(|| PlanError::UnknownSource { name: source.to_owned() })?;
         let vertices = vertices(graph, source, destinations)?;
         let rooted = Rooted::new(graph, source);
         let flows: Vec<(usize, f64)> = if let Some(rooted) = &rooted {

@@ -34,7 +34,8 @@ pub fn replan(
     sources.sort_unstable();
     sources.dedup();
     sources.retain(is_there);
-    let source = if is_there(&&before.source) || sources.is_empty() { &before.source } else { sources.remove(0) };
+    let source =
+        if is_there(&&before.source) || sources.is_empty() { &before.source } else { sources.remove(0) };
     let missing = before.destinations.iter().map(|arrival| &arrival.name).filter(is_there);
     let destinations: Vec<String> =
         missing.filter(|name| *name != source && !sources.contains(name)).cloned().collect();

@@ -65,7 +65,8 @@ impl Rooted {
             match self.entry[vertex] {
                 None => passes_on[vertex] = send.min(total),
                 Some(entry) => {
-                    let arrives = passes_on[graph.arcs()[entry].from].min(capacities.left(Resource::Arc(entry)));
+                    let arrives =
+                        passes_on[graph.arcs()[entry].from].min(capacities.left(Resource::Arc(entry)));
                     bounds[vertex] = arrives.min(receive).min(total).min(disk);
                     passes_on[vertex] = arrives.min(receive).min(send).min(total / 2.0);
                 }

@@ -166,10 +166,7 @@ fn budgets_for_sending_and_receiving_together_halve_what_a_relay_gets() {
     let chain = plan(&topology, "S", &names, &with(Strategy::Chain)).unwrap();
     assert_eq!((chain.rate_mbps("A"), chain.rate_mbps("B")), (375.0, 375.0));
     let stable = plan(&topology, "S", &names, &with(Strategy::Stable)).unwrap();
-    assert_eq!(
-        (stable.strategy, stable.aggregate_mbps, stable.bound_mbps),
-        (Strategy::Flat, 1000.0, 1500.0)
-    );
+    assert_eq!((stable.strategy, stable.aggregate_mbps, stable.bound_mbps), (Strategy::Flat, 1000.0, 1500.0));
 }
 
 #[test]

@@ -89,9 +89,15 @@ fn figures_that_are_not_those_of_the_hops_are_found() {
     assert!(slower.contains("destinations: `A` gets 1000 Mbit/s, but the hops bring 950"), "{slower}");
     assert!(message(|plan| plan.destinations[0].rate_mbps = -1.0).contains("destinations[0]: -1 is no rate"));
     assert!(message(|plan| plan.destinations.swap(1, 2)).contains("destinations[2]: `B` is listed twice"));
-    assert!(message(|plan| plan.bound_mbps = 1999.0).contains("boundMbps: 1999, but the destinations sum up to 2000"));
+    assert!(
+        message(|plan| plan.bound_mbps = 1999.0)
+            .contains("boundMbps: 1999, but the destinations sum up to 2000")
+    );
     assert!(message(|plan| plan.aggregate_mbps = 1999.0).contains("aggregateMbps: 1999"));
-    assert!(message(|plan| plan.destinations[1].bound_mbps = 99.0).contains("max-flow to `B` is 100 Mbit/s, not 99"));
+    assert!(
+        message(|plan| plan.destinations[1].bound_mbps = 99.0)
+            .contains("max-flow to `B` is 100 Mbit/s, not 99")
+    );
     let unnamed = message(|plan| {
         plan.destinations.remove(1);
         plan.bound_mbps -= 100.0;

@@ -32,7 +32,10 @@ fn tree(random: &mut Random, hosts: usize, switches: usize, wider: bool) -> Topo
         let mbps = if random.below(3) == 0 { (mbps / 100.0).ceil() * 100.0 } else { mbps };
         let more = if wider && random.below(2) == 0 { random.between(0.0, 500.0) } else { 0.0 };
         // The source is the root of the order: `a` is nearer to it.
-        Link { back_mbps: (more > 0.0).then_some(mbps + more), ..Link::new(&name(parent), &name(order[at]), mbps) }
+        Link {
+            back_mbps: (more > 0.0).then_some(mbps + more),
+            ..Link::new(&name(parent), &name(order[at]), mbps)
+        }
     });
     let links = links.collect();
     Topology {
@@ -136,9 +139,8 @@ fn budgets_that_leave_room_for_relaying_do_no_harm() {
     assert_exact(&planned(&tight, &all()));
 }
 
-#[test]
-fn every_host_of_a_thousand_trees_receives_its_max_flow() {
-    for seed in 0..1000 {
+fn assert_max_flows(seeds: std::ops::Range<u64>) {
+    for seed in seeds {
         let mut random = Random::new(seed);
         let (hosts, switches) = (2 + random.below(20), random.below(8));
         let topology = tree(&mut random, hosts, switches, seed % 2 == 1);
@@ -147,6 +149,18 @@ fn every_host_of_a_thousand_trees_receives_its_max_flow() {
         assert_exact(&plan);
         assert_nested(&plan);
     }
+}
+
+#[test]
+fn every_host_of_a_thousand_trees_receives_its_max_flow() {
+    assert_max_flows(0..1000);
+}
+
+/// `cargo test --release -p gridcast-core ten_thousand -- --ignored`
+#[test]
+#[ignore = "a figure of the documents: 10,000 networks"]
+fn every_host_of_ten_thousand_trees_receives_its_max_flow() {
+    assert_max_flows(0..10_000);
 }
 
 #[test]

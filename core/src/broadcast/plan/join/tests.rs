@@ -14,7 +14,12 @@ fn with_host(topology: &Topology, place: &str, mbps: f64) -> Topology {
 fn assert_others_unchanged(before: &Plan, after: &Plan) {
     for arrival in &before.destinations {
         let rate = after.rate_mbps(&arrival.name);
-        assert!((rate - arrival.rate_mbps).abs() <= 1e-9 * rate, "{}: {}, {rate}", arrival.name, arrival.rate_mbps);
+        assert!(
+            (rate - arrival.rate_mbps).abs() <= 1e-9 * rate,
+            "{}: {}, {rate}",
+            arrival.name,
+            arrival.rate_mbps
+        );
     }
 }
 
@@ -88,7 +93,8 @@ fn whoever_cannot_be_reached_or_is_there_already_is_refused() {
     let before = plan(&case.topology(), "S", &case.destinations(), &Options::default()).unwrap();
     let mut alone = case.topology();
     alone.hosts.push(Host::Name("new".to_owned()));
-    let refused = |topology: &Topology, host| join(topology, &before, host, &Options::default()).unwrap_err().reason();
+    let refused =
+        |topology: &Topology, host| join(topology, &before, host, &Options::default()).unwrap_err().reason();
     assert_eq!(refused(&alone, "new"), "Unreachable");
     assert_eq!(refused(&alone, "A"), "DuplicateDestination");
     assert_eq!(refused(&alone, "S"), "SourceIsDestination");

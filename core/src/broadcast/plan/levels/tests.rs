@@ -38,9 +38,13 @@ fn kept(count: usize, most: usize) -> f64 {
 
 #[test]
 fn few_levels_keep_what_the_study_says() {
-    for (hosts, levels, least, most) in
-        [(100, 4, 83.0, 87.5), (100, 8, 91.5, 93.5), (100, 16, 96.0, 97.5), (300, 8, 90.5, 92.0), (300, 16, 95.5, 96.5)]
-    {
+    for (hosts, levels, least, most) in [
+        (100, 4, 83.0, 87.5),
+        (100, 8, 91.5, 93.5),
+        (100, 16, 96.0, 97.5),
+        (300, 8, 90.5, 92.0),
+        (300, 16, 95.5, 96.5),
+    ] {
         let kept = kept(hosts, levels);
         assert!((least..=most).contains(&kept), "{levels} levels keep {kept} % for {hosts} hosts");
     }
