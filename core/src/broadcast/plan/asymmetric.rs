@@ -157,7 +157,7 @@ fn best_start(network: &Network<'_>, starts: &[Packing], floors: &[f64], max_tre
         }
         let hops = network.spanning();
         if let Some(uses) = network.uses(&hops) {
-            let rate = SHARE * network.rate(&uses, &network.left);
+            let rate = SHARE * network::rate(&uses, &network.left);
             best.trees.insert(0, PackedTree { rate, hops });
         }
     }

@@ -16,6 +16,9 @@ struct Round {
     cheapest: Vec<usize>,
 }
 
+/// Size, costs and origins of a round.
+type Contracted = (usize, Vec<f64>, Vec<(usize, usize)>);
+
 /// The parent of each vertex in the cheapest tree from vertex 0 to all, the root's being itself; none where some vertex
 /// cannot be reached. `costs[from * size + to]`, infinite where no arc leads.
 pub(super) fn cheapest(costs: Vec<f64>, size: usize) -> Option<Vec<usize>> {
@@ -41,13 +44,9 @@ impl Round {
     fn new(size: usize, costs: Vec<f64>, origins: Vec<(usize, usize)>) -> Option<Self> {
         let mut cheapest = vec![0; size];
         for (to, best) in cheapest.iter_mut().enumerate().skip(1) {
+            let cheaper = |a: usize, b: usize| costs[b * size + to] < costs[a * size + to];
             let others = (0..size).filter(|&from| from != to);
-            let from =
-                others.reduce(
-                    |best, from| {
-                        if costs[from * size + to] < costs[best * size + to] { from } else { best }
-                    },
-                )?;
+            let from = others.reduce(|best, from| if cheaper(best, from) { from } else { best })?;
             if !costs[from * size + to].is_finite() {
                 return None;
             }
@@ -56,8 +55,8 @@ impl Round {
         Some(Self { size, costs, origins, cheapest })
     }
 
-    /// The next round's size, costs and origins; none when no cycle is left.
-    fn contracted(&self) -> Option<(usize, Vec<f64>, Vec<(usize, usize)>)> {
+    /// The next round; none when no cycle is left.
+    fn contracted(&self) -> Option<Contracted> {
         let cycles = self.cycles();
         if cycles.iter().all(Option::is_none) {
             return None;

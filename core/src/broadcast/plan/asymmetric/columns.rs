@@ -15,7 +15,7 @@
 use std::collections::BTreeSet;
 
 use super::super::packing::{Feeder, PackedTree, Packing};
-use super::network::Network;
+use super::network::{self, Network};
 use super::pricing::{Costs, EXACT_UP_TO};
 use super::simplex::{Outcome, Simplex};
 
@@ -53,12 +53,15 @@ struct Tree {
     members: Vec<usize>,
 }
 
+/// A tree as sorted hops: who is fed, by whom, along which arcs.
+type Key = Vec<(usize, usize, Vec<usize>)>;
+
 /// The trees that are known.
 #[derive(Clone, Debug)]
 pub(super) struct Columns<'n> {
     network: &'n Network<'n>,
     trees: Vec<Tree>,
-    known: BTreeSet<Vec<(usize, usize, Vec<usize>)>>,
+    known: BTreeSet<Key>,
 }
 
 /// Rates for the trees that are known.
@@ -85,7 +88,7 @@ impl<'n> Columns<'n> {
         else {
             return false;
         };
-        if network.rate(&uses, &network.left) <= 0.0 {
+        if network::rate(&uses, &network.left) <= 0.0 {
             return false;
         }
         let mut key: Vec<_> = hops.iter().map(|hop| (hop.to, hop.from, hop.route.clone())).collect();
@@ -179,7 +182,7 @@ impl<'n> Columns<'n> {
     /// Operations of one search, about.
     fn effort(&self) -> usize {
         let (size, lines) = (self.network.size(), self.network.lines.len());
-        let trees = if self.exact() { 4 * size << (size - 1) } else { 40 * size * size };
+        let trees = if self.exact() { (4 * size) << (size - 1) } else { 40 * size * size };
         20 * size * lines + trees
     }
 

@@ -10,7 +10,7 @@
 //! so there are at most as many trees as resources; a walk costs `O(V + E)` and the depth for each hop.
 
 use super::super::packing::{Feeder, PackedTree, Packing};
-use super::network::Network;
+use super::network::{self, Network};
 
 /// Most hosts below a switch that are considered as feeders of its next branch.
 const CARRIERS: usize = 12;
@@ -43,7 +43,7 @@ pub(super) fn pack(network: &Network<'_>, order: Order, left: &mut [f64]) -> Pac
     for _ in 0..network.left.len().min(WALKED_LINES / network.lines.len().max(1)) {
         let hops = Walk::new(network, order, left).hops();
         let Some(uses) = network.uses(&hops).filter(|uses| !uses.is_empty()) else { break };
-        let rate = network.rate(&uses, left);
+        let rate = network::rate(&uses, left);
         fastest = fastest.max(rate);
         if rate <= SLOWEST * fastest {
             break;
@@ -69,7 +69,7 @@ pub(super) fn pack_few(network: &Network<'_>, order: Order, most: usize) -> Pack
         let trees = widths(network, &left).into_iter().filter_map(|least| {
             let hops = Walk { least, ..Walk::new(network, order, &left) }.hops();
             let uses = network.uses(&hops).filter(|uses| !uses.is_empty())?;
-            let rate = network.rate(&uses, &left);
+            let rate = network::rate(&uses, &left);
             Some((rate * hops.len() as f64, uses, PackedTree { rate, hops }))
         });
         let Some((_, uses, tree)) = trees.reduce(|a, b| if b.0 > a.0 { b } else { a }) else { break };

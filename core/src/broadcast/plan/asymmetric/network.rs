@@ -81,8 +81,9 @@ impl<'a> Network<'a> {
         let mut arcs: Vec<usize> = (0..graph.arcs().len()).collect();
         let order = |&arc: &usize| (rank[graph.arcs()[arc].from], rank[graph.arcs()[arc].to]);
         arcs.sort_by(|a, b| {
-            // Of parallel links the widest comes first.
-            order(a).cmp(&order(b)).then(left(Resource::Arc(*b)).total_cmp(&left(Resource::Arc(*a))))
+            // Of parallel links the widest comes first, there and then back.
+            let wider = |a: usize, b: usize| left(Resource::Arc(b)).total_cmp(&left(Resource::Arc(a)));
+            order(a).cmp(&order(b)).then(wider(*a, *b)).then(wider(a ^ 1, b ^ 1))
         });
         let mut network = Self {
             problem,
@@ -157,11 +158,6 @@ impl<'a> Network<'a> {
     /// The least that is left of what a line uses.
     pub(super) fn width(&self, line: usize, left: &[f64]) -> f64 {
         self.lines[line].rows.iter().map(|&row| left[row]).fold(f64::INFINITY, f64::min)
-    }
-
-    /// The greatest rate that what is `left` allows.
-    pub(super) fn rate(&self, uses: &[(usize, f64)], left: &[f64]) -> f64 {
-        uses.iter().map(|&(row, count)| left[row] / count).fold(f64::INFINITY, f64::min)
     }
 
     /// Takes what a tree at `rate` uses. What rounding would leave of a row is nothing.
@@ -269,11 +265,10 @@ impl<'a> Network<'a> {
         nearest_first.sort_by_key(|&to| self.way(&ways, to).len());
         for to in nearest_first {
             let way = self.way(&ways, to);
-            let terminals = way
-                .iter()
-                .enumerate()
-                .filter_map(|(at, &line)| Some((at, self.terminal_of[self.lines[line].from]?)));
-            if let Some((at, from)) = terminals.last() {
+            let mut senders = way.iter().enumerate().rev();
+            let nearest =
+                senders.find_map(|(at, &line)| Some((at, self.terminal_of[self.lines[line].from]?)));
+            if let Some((at, from)) = nearest {
                 hops.push(self.hop(from, to, &way[at..]));
             }
         }
@@ -291,6 +286,11 @@ impl<'a> Network<'a> {
             self.left.len() - 1
         }))
     }
+}
+
+/// The greatest rate that what is `left` of each row allows; infinite for what uses nothing.
+pub(super) fn rate(uses: &[(usize, f64)], left: &[f64]) -> f64 {
+    uses.iter().map(|&(row, count)| left[row] / count).fold(f64::INFINITY, f64::min)
 }
 
 /// Vertices that can be on a way between two terminals, by vertex of the graph: what is left when those that neither send

@@ -187,9 +187,9 @@ impl Costs {
                 (best, keep) = (worth, grown.len());
             }
             there[to] = true;
-            for other in 1..self.size {
-                if self.cost(to, other) < self.cost(feeders[other], other) {
-                    feeders[other] = to;
+            for (other, feeder) in feeders.iter_mut().enumerate().skip(1) {
+                if self.cost(to, other) < self.cost(*feeder, other) {
+                    *feeder = to;
                 }
             }
         }

@@ -9,7 +9,7 @@
 
 use super::super::packing::{Feeder, PackedTree, Packing};
 use super::greedy::{self, Order};
-use super::network::Network;
+use super::network::{self, Network};
 
 /// An extension must bring this part of the fastest tree.
 const LEAST: f64 = 1e-6;
@@ -20,10 +20,11 @@ const SEARCHED_LINES: usize = 20_000_000;
 
 /// The packing, and what was added to it; trees are added as long as there are fewer than `most`.
 pub(super) fn repair(network: &Network<'_>, mut packing: Packing, most: usize) -> Packing {
+    packing.trees.retain(|tree| !tree.hops.is_empty());
     let mut left = network.left_by(&packing);
     for tree in &mut packing.trees {
         if let Some(uses) = network.uses(&tree.hops) {
-            let more = network.rate(&uses, &left);
+            let more = network::rate(&uses, &left);
             network.take(&uses, more, &mut left);
             tree.rate += more;
         }
@@ -32,9 +33,9 @@ pub(super) fn repair(network: &Network<'_>, mut packing: Packing, most: usize) -
     let fastest = packing.trees.iter().map(|tree| tree.rate).fold(0.0, f64::max);
     let splits = most.saturating_sub(packing.trees.len());
     let mut splits = splits.min(SPLITS_PER_DESTINATION * network.size());
-    let mut index = 0;
-    for _ in 0..SEARCHED_LINES / network.lines.len().max(1) {
-        let Some(tree) = packing.trees.get_mut(index) else { break };
+    let (mut index, mut searches) = (0, SEARCHED_LINES / network.lines.len().max(1));
+    while let Some(tree) = packing.trees.get_mut(index).filter(|_| searches > 0) {
+        searches -= 1;
         let found = extension(network, tree, &received, &left).filter(|found| found.rate > LEAST * fastest);
         let Some(found) = found.filter(|found| splits > 0 || found.rate >= tree.rate) else {
             index += 1;
@@ -90,7 +91,7 @@ fn extension(network: &Network<'_>, tree: &PackedTree, received: &[f64], left: &
     let from = network.terminal_of[network.lines[*way.first()?].from]?;
     let hop = network.hop(from, to, &way);
     let uses = network.uses(std::slice::from_ref(&hop))?;
-    let rate = network.rate(&uses, left);
+    let rate = network::rate(&uses, left);
     Some(Extension { to, hop, uses, rate })
 }
 

@@ -108,7 +108,7 @@ fn asymmetric(random: &mut Random, most_hosts: usize) -> Topology {
 }
 
 /// The same network with symmetric links and with budgets for half the hosts.
-fn with_budgets(random: &mut Random, topology: Topology) -> Topology {
+fn with_budgets(random: &mut Random, topology: &Topology) -> Topology {
     let hosts = topology.hosts.iter().map(|host| {
         let mut budget =
             |often: usize| (random.below(often) == 0).then(|| random.between(100.0, 1000.0).floor());
@@ -164,8 +164,7 @@ fn figures_of_asymmetric_graphs_and_host_budgets() {
     let mut random = Random::new(5);
     assert_figures("the study's 60", ratios(study().into_iter()));
     let graphs: Vec<Topology> = (0..200).map(|_| asymmetric(&mut random, 8)).collect();
-    let budgets: Vec<Topology> =
-        graphs.iter().map(|topology| with_budgets(&mut random, topology.clone())).collect();
+    let budgets: Vec<Topology> = graphs.iter().map(|topology| with_budgets(&mut random, topology)).collect();
     assert_figures("200 asymmetric graphs", ratios(graphs.into_iter()));
     assert_figures("200 graphs with host budgets", ratios(budgets.into_iter()));
 }

@@ -20,7 +20,7 @@ proptest! {
         let hops: Vec<Feeder> =
             (1..network.size()).map(|to| network.hop(0, to, &network.way(&ways, to))).collect();
         let Some(uses) = network.uses(&hops) else { return Ok(()) };
-        let floor = network.rate(&uses, &network.left);
+        let floor = network::rate(&uses, &network.left);
         if !floor.is_finite() {
             return Ok(());
         }
