@@ -141,6 +141,9 @@ pub fn plan(
 ) -> Result<Plan, PlanError> {
     topology.validate_for_planning()?;
     let network = sources::joined(topology, source, &options.sources)?;
+    if let Some(name) = destinations.iter().find(|name| options.sources.contains(name)) {
+        return Err(PlanError::SourceIsDestination { name: name.clone() });
+    }
     let graph = Graph::new(&network.topology);
     let capacities = Capacities::beside(&graph, &options.beside);
     let (problem, unreachable) = Problem::new(&graph, capacities, &network.source, destinations)?;
