@@ -222,7 +222,9 @@ impl Coordinator {
     fn choose_source(&self) -> Option<String> {
         let rank = |name: &String, held: u32| (held, *name == self.source, std::cmp::Reverse(name.clone()));
         let candidates = self.hosts.iter().filter_map(|(name, standing)| match standing {
-            Standing::Alive(held) if !self.dry.contains(name) => Some((rank(name, (*held).min(self.chunks)), name)),
+            Standing::Alive(held) if !self.dry.contains(name) => {
+                Some((rank(name, (*held).min(self.chunks)), name))
+            }
             _ => None,
         });
         candidates.max().map(|(_, name)| name.clone())

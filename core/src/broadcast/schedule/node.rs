@@ -162,7 +162,8 @@ impl Node {
     /// Connects to those below a host that is gone; they attach when they have noticed.
     fn adopt(&mut self, tree: usize) {
         for child in self.shape.children_but(tree, self.me, &self.gone) {
-            if !self.branches[tree].children.contains_key(&child) && !self.shape.children(tree, self.me).contains(&child)
+            if !self.branches[tree].children.contains_key(&child)
+                && !self.shape.children(tree, self.me).contains(&child)
             {
                 self.commands.push(Command::Connect { to: child, tree });
             }

@@ -34,7 +34,8 @@ impl Shape {
         let number: BTreeMap<&str, usize> = hosts.iter().map(String::as_str).zip(0..).collect();
         let hops = |tree: &super::super::plan::Tree| {
             let hops = tree.hops.iter();
-            hops.filter_map(|hop| Some((*number.get(hop.from.as_str())?, *number.get(hop.to.as_str())?))).collect()
+            hops.filter_map(|hop| Some((*number.get(hop.from.as_str())?, *number.get(hop.to.as_str())?)))
+                .collect()
         };
         let trees: Vec<(f64, Vec<(usize, usize)>)> =
             trees.iter().map(|tree| (tree.rate_mbps, hops(tree))).collect();
@@ -152,7 +153,8 @@ mod tests {
         let large = (2.0, vec![(0, 1), (1, 2)]);
         let other = (1.0, vec![(0, 1), (1, 3)]);
         let elsewhere = (1.0, vec![(1, 2)]);
-        let order = |trees: &[(f64, Vec<(usize, usize)>)]| Shape::of(names(4), trees).nested().map(<[_]>::to_vec);
+        let order =
+            |trees: &[(f64, Vec<(usize, usize)>)]| Shape::of(names(4), trees).nested().map(<[_]>::to_vec);
         assert_eq!(order(&[small.clone(), large.clone()]), Some(vec![1, 0]));
         assert_eq!(order(&[large.clone(), other]), None);
         assert_eq!(order(&[large, elsewhere]), None);

@@ -121,7 +121,15 @@ mod tests {
     #[test]
     fn faults_are_read_and_written() {
         for text in [
-            "kill=B", "back=B", "join=B", "full=B", "spoil=B", "slow=B,2.5", "cut=X,Y", "heal=X,Y", "link=X,Y,10",
+            "kill=B",
+            "back=B",
+            "join=B",
+            "full=B",
+            "spoil=B",
+            "slow=B,2.5",
+            "cut=X,Y",
+            "heal=X,Y",
+            "link=X,Y,10",
         ] {
             let fault: Fault = format!("at=250ms {text}").parse().unwrap();
             assert_eq!((fault.at, fault.kind.to_string().as_str()), (Duration::from_millis(250), text));
@@ -134,7 +142,8 @@ mod tests {
         assert!(refused("kill=B").contains("at=3s"));
         assert!(refused("at=3 kill=B").contains("no time"));
         assert!(refused("at=-3s kill=B").contains("no time"));
-        for text in ["at=3s", "at=3s kill", "at=3s kill=", "at=3s kill=B more", "at=3s cut=B", "at=3s eat=B"] {
+        for text in ["at=3s", "at=3s kill", "at=3s kill=", "at=3s kill=B more", "at=3s cut=B", "at=3s eat=B"]
+        {
             assert!(refused(text).contains("no fault"), "{text}");
         }
         assert!(refused("at=3s slow=B,0").contains("no rate"));

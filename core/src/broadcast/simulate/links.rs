@@ -73,8 +73,15 @@ impl Links {
             self.load(place, ceiling_mbps * count, 1);
         }
         self.next += 1;
-        let stream =
-            Stream { uses, ceiling_mbps, rate_mbps: 0.0, bits_left: bits, bits_sent: 0.0, since: now, version: 0 };
+        let stream = Stream {
+            uses,
+            ceiling_mbps,
+            rate_mbps: 0.0,
+            bits_left: bits,
+            bits_sent: 0.0,
+            since: now,
+            version: 0,
+        };
         self.streams.insert(self.next, stream);
         let changed = if self.short > 0 {
             self.share(now)
@@ -165,16 +172,18 @@ impl Links {
     fn fair(&self) -> Vec<(u64, f64)> {
         let mut left: Vec<f64> = self.shared.iter().map(|shared| shared.capacity_mbps).collect();
         let mut weight = vec![0.0; self.shared.len()];
-        let mut growing: Vec<(u64, &Stream)> = self.streams.iter().map(|(&number, stream)| (number, stream)).collect();
+        let mut growing: Vec<(u64, &Stream)> =
+            self.streams.iter().map(|(&number, stream)| (number, stream)).collect();
         growing.sort_by(|(_, a), (_, b)| a.ceiling_mbps.total_cmp(&b.ceiling_mbps));
         for (place, count) in growing.iter().flat_map(|(_, stream)| &stream.uses) {
             weight[*place] += count;
         }
         let mut rates = Vec::with_capacity(growing.len());
         while let Some((_, first)) = growing.first() {
-            let levels = left.iter().zip(&weight).map(|(left, &weight)| {
-                if weight > 1e-9 { (left / weight).max(0.0) } else { f64::INFINITY }
-            });
+            let levels = left
+                .iter()
+                .zip(&weight)
+                .map(|(left, &weight)| if weight > 1e-9 { (left / weight).max(0.0) } else { f64::INFINITY });
             let (tightest, level) = levels.enumerate().fold((0, f64::INFINITY), |least, (place, level)| {
                 if level < least.1 { (place, level) } else { least }
             });
@@ -183,7 +192,8 @@ impl Links {
                 let on_it = stream.uses.iter().any(|&(place, _)| place == tightest);
                 if below { stream.ceiling_mbps <= level } else { on_it }
             };
-            let (stopped, rest): (Vec<_>, Vec<_>) = growing.into_iter().partition(|(_, stream)| stops(stream));
+            let (stopped, rest): (Vec<_>, Vec<_>) =
+                growing.into_iter().partition(|(_, stream)| stops(stream));
             for (number, stream) in stopped {
                 let rate = stream.ceiling_mbps.min(level);
                 for &(place, count) in &stream.uses {

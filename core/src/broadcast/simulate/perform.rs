@@ -114,7 +114,8 @@ impl World<'_> {
             state.idle += self.now - since.max(self.looked);
         }
         let bits = self.cut.bytes(chunk) as f64 * 8.0;
-        let (stream, changed) = self.links.start(self.now, state.uses.iter().copied(), state.ceiling_mbps, bits);
+        let (stream, changed) =
+            self.links.start(self.now, state.uses.iter().copied(), state.ceiling_mbps, bits);
         state.running = Some((stream, chunk));
         state.counted = 0.0;
         self.streams.insert(stream, hop);

@@ -36,9 +36,8 @@ pub(super) fn check(topology: &Topology, settings: &Settings) -> Result<(), Simu
 }
 
 fn links_between(topology: &Topology, a: &str, b: &str) -> Vec<usize> {
-    let joins = |link: &super::super::topology::Link| {
-        (link.a == a && link.b == b) || (link.a == b && link.b == a)
-    };
+    let joins =
+        |link: &super::super::topology::Link| (link.a == a && link.b == b) || (link.a == b && link.b == a);
     (0..topology.links.len()).filter(|&link| joins(&topology.links[link])).collect()
 }
 
@@ -53,7 +52,8 @@ impl World<'_> {
                     && self.hosts[vertex].complete.is_none()
                 {
                     self.silence(vertex);
-                    self.coordinator.hear(self.time(), News::Failed { host: name, reason: "no space".to_owned() });
+                    self.coordinator
+                        .hear(self.time(), News::Failed { host: name, reason: "no space".to_owned() });
                     self.schedule(self.now, Happening::Noticed(vertex));
                 }
             }
@@ -143,8 +143,9 @@ impl World<'_> {
     fn set_link(&mut self, a: &str, b: &str, mbps: Option<f64>) {
         for link in links_between(&self.topology, a, b) {
             let first = &self.first.links[link];
-            let (there, back) =
-                mbps.map_or((first.mbps, first.back_mbps), |mbps| (mbps, first.back_mbps.map(|back| back.min(mbps))));
+            let (there, back) = mbps.map_or((first.mbps, first.back_mbps), |mbps| {
+                (mbps, first.back_mbps.map(|back| back.min(mbps)))
+            });
             if there > 0.0 {
                 self.cuts.remove(&link);
                 self.topology.links[link].mbps = there;

@@ -34,9 +34,8 @@ fn random_tree(random: &mut Random, hosts: usize, switches: usize) -> Topology {
 fn random_mesh(random: &mut Random, hosts: usize, switches: usize) -> Topology {
     let mut topology = random_tree(random, hosts, switches);
     let mut more = |a: String, b: String, random: &mut Random| {
-        let joined = topology.links.iter().any(|link| {
-            (link.a == a && link.b == b) || (link.a == b && link.b == a)
-        });
+        let joined =
+            topology.links.iter().any(|link| (link.a == a && link.b == b) || (link.a == b && link.b == a));
         if a != b && !joined {
             topology.links.push(Link::new(&a, &b, random.between(10.0, 500.0)));
         }

@@ -92,7 +92,8 @@ impl<'a> World<'a> {
         cut: Cut,
     ) -> Result<Self, SimulateError> {
         let graph = Graph::new(topology);
-        let destinations: Vec<String> = plan.destinations.iter().map(|arrival| arrival.name.clone()).collect();
+        let destinations: Vec<String> =
+            plan.destinations.iter().map(|arrival| arrival.name.clone()).collect();
         let part = |name: &String| destinations.binary_search(name).is_ok();
         let hosts = (0..graph.hosts()).map(|host| {
             let name = graph.name(host).to_owned();
@@ -111,7 +112,11 @@ impl<'a> World<'a> {
             cut,
             topology: topology.clone(),
             first: topology,
-            planned: plan.destinations.iter().map(|arrival| (arrival.name.clone(), arrival.rate_mbps)).collect(),
+            planned: plan
+                .destinations
+                .iter()
+                .map(|arrival| (arrival.name.clone(), arrival.rate_mbps))
+                .collect(),
             hosts: hosts.collect(),
             shape: Arc::new(Shape::new(plan)),
             vertices: Vec::new(),
@@ -275,7 +280,9 @@ impl<'a> World<'a> {
     fn happen(&mut self, happening: Happening) {
         match happening {
             Happening::End(_, hop) => self.end_of_stream(hop),
-            Happening::Arrives(host, event, epoch) if epoch == self.epoch => self.inbox.push_back((host, event)),
+            Happening::Arrives(host, event, epoch) if epoch == self.epoch => {
+                self.inbox.push_back((host, event))
+            }
             Happening::Arrives(..) => {}
             Happening::Fault(number) => self.fault(number),
             Happening::Noticed(host) => self.notice(host),
@@ -308,7 +315,8 @@ impl<'a> World<'a> {
 
     /// What a stream uses: what it is, how often and how much there is. The ends always count, so that they can become slow.
     fn uses(&self, route: &[usize]) -> Vec<(Resource, f64, f64)> {
-        let mut uses: BTreeMap<Resource, u32> = super::super::plan::sharing::uses(&self.graph, route).into_iter().collect();
+        let mut uses: BTreeMap<Resource, u32> =
+            super::super::plan::sharing::uses(&self.graph, route).into_iter().collect();
         if let (Some(&first), Some(&last)) = (route.first(), route.last()) {
             uses.entry(Resource::Send(self.graph.arcs()[first].from)).or_insert(1);
             uses.entry(Resource::Receive(self.graph.arcs()[last].to)).or_insert(1);

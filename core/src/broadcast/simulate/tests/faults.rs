@@ -111,7 +111,11 @@ fn a_full_disk_stops_its_host_only() {
 #[test]
 fn spoilt_chunks_are_fetched_again_and_their_sender_is_left() {
     let outcome = example(&["at=1s spoil=B"]);
-    assert!(outcome.timeline.iter().any(|moment| moment.what.contains("B leaves A")), "{:?}", outcome.timeline);
+    assert!(
+        outcome.timeline.iter().any(|moment| moment.what.contains("B leaves A")),
+        "{:?}",
+        outcome.timeline
+    );
     assert!(seconds(&outcome, "B") < 82.0, "{outcome:?}");
     assert!(outcome.wasted_bytes > 0);
 }
