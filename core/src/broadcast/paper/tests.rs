@@ -1,5 +1,7 @@
 #![allow(clippy::float_cmp, reason = "equal draws have equal figures")]
 
+use std::sync::OnceLock;
+
 use super::*;
 
 /// Times `Flat` in the study's own simulation of 100 destinations, ten draws of other seeds: the bound, then depth-first,
@@ -17,6 +19,53 @@ const STUDY: [(Condition, f64, [(Strategy, f64, f64); 3], f64); 8] = {
         (Condition::TrunksAsymmetric, 38.0, [(D, 13.9, 17.9), (J, 11.9, 27.1), (R, 0.9, 1.6)], 30.4),
     ]
 };
+
+/// Ten draws of 100 destinations, computed once.
+fn compared() -> &'static [Comparison] {
+    static COMPARED: OnceLock<Vec<Comparison>> = OnceLock::new();
+    COMPARED.get_or_init(|| {
+        Condition::ALL.into_iter().map(|condition| compare(condition, 100, 10, 1).unwrap()).collect()
+    })
+}
+
+#[test]
+fn the_study_s_figures_come_out_again() {
+    let mut wrong = Vec::new();
+    for (comparison, (condition, bound, methods, chain)) in compared().iter().zip(STUDY) {
+        assert_eq!(comparison.condition, condition);
+        let found = |strategy, relay| comparison.of(strategy, relay, 0).unwrap().over_flat;
+        let (lockstep, disk) = (Relay::Synchronous, Relay::Asynchronous);
+        let flat = comparison.of(Strategy::Flat, disk, 0).unwrap();
+        let mut figures = vec![("bound".to_owned(), bound, 1.0 / flat.of_bound)];
+        figures.push(("chain".to_owned(), chain, found(Strategy::Chain, disk)));
+        for (strategy, slow, fast) in methods {
+            figures.push((format!("{strategy} in lockstep"), slow, found(strategy, lockstep)));
+            figures.push((format!("{strategy} from disk"), fast, found(strategy, disk)));
+        }
+        // Ten draws of either scatter, most of all where a link has 100 or 1000: a single one moves a third of the hosts.
+        let mixed = matches!(condition, Condition::Mixed | Condition::MixedAsymmetric);
+        let near = if mixed { 0.4..2.5 } else { 0.6..1.6 };
+        let far = figures.into_iter().filter(|(_, study, here)| !near.contains(&(here / study)));
+        wrong.extend(far.map(|figure| (condition, figure)));
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn without_a_limit_no_baseline_is_above_ours_in_any_draw_and_with_one_none_is_on_average() {
+    for comparison in compared() {
+        let ours = |max_trees| comparison.of(Strategy::Stable, Relay::Asynchronous, max_trees).unwrap();
+        for other in &comparison.methods {
+            let what = format!("{:?}: {:?}", comparison.condition, other.method);
+            for (ours, theirs) in ours(0).aggregate_mbps.iter().zip(&other.aggregate_mbps) {
+                assert!(*ours >= theirs * (1.0 - 1e-9), "{what} has {theirs}, ours {ours}");
+            }
+            let (few, theirs) = (ours(Options::default().max_trees).over_flat, other.over_flat);
+            let is_ours = other.method.strategy == Strategy::Stable;
+            assert!(is_ours || few >= theirs * (1.0 - 1e-9), "{what} has {theirs}, ours {few}");
+        }
+    }
+}
 
 #[test]
 fn a_draw_is_four_clusters_on_edge_and_core_switches() {
