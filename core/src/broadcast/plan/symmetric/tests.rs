@@ -38,29 +38,3 @@ fn random_symmetric_networks_reach_every_max_flow() {
         assert_exact(&topology, "h0", &to);
     }
 }
-
-#[test]
-fn timing() {
-    for (name, topology) in [
-        ("leaf-spine 300", samples::leaf_spine(1, 15, 4, 20, 1)),
-        ("leaf-spine 300 dual", samples::leaf_spine(1, 16, 4, 19, 2)),
-        ("sites 300", samples::sites(1, 10, 30, 1)),
-        ("sites 300 dual", samples::sites(1, 10, 30, 2)),
-        ("leaf-spine 1000", samples::leaf_spine(1, 40, 8, 25, 1)),
-        ("leaf-spine 1000 dual", samples::leaf_spine(1, 40, 8, 25, 2)),
-        ("sites 1000 dual", samples::sites(1, 20, 50, 2)),
-    ] {
-        let graph = Graph::new(&topology);
-        let to = destinations(&topology, "h0");
-        let started = std::time::Instant::now();
-        let (problem, _) = Problem::new(&graph, Capacities::new(&graph), "h0", &to).expect("hosts");
-        let bounds = started.elapsed();
-        let started = std::time::Instant::now();
-        let packing = pack(&problem);
-        println!(
-            "{name}: bounds {bounds:?} pack {:?} trees {:?}",
-            started.elapsed(),
-            packing.map(|p| p.trees.len())
-        );
-    }
-}
