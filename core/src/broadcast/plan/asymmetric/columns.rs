@@ -22,7 +22,7 @@ use super::simplex::{Outcome, Simplex};
 /// Pivots between two searches for trees.
 const PIVOTS: usize = 400;
 /// Operations after which the best rates for given trees are what they are.
-const MOST_WORK: usize = 20_000_000_000;
+const MOST_WORK: usize = 2_000_000_000;
 /// A tree must be worth this much more than it costs, relative to the greatest prize.
 const WORTH_ABOVE: f64 = 1e-8;
 /// A tree that brings each of its members less than this part of what they receive is rounding error.

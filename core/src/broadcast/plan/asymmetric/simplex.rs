@@ -127,7 +127,7 @@ impl Simplex {
             let Some((entering, gain)) = self.entering() else { return Outcome::Optimal };
             let direction = self.direction(entering);
             let Some((row, step)) = self.leaving(&direction) else { return Outcome::Unbounded };
-            self.stalled = if step > 0.0 { 0 } else { self.stalled + 1 };
+            self.stalled = if step > self.tolerance { 0 } else { self.stalled + 1 };
             self.pivot(entering, gain, row, &direction);
             self.made += 1;
             self.since += 1;
@@ -262,10 +262,12 @@ impl Simplex {
             .filter(|(_, (change, _))| **change > PIVOT_ABOVE)
             .map(|(row, (&change, &amount))| (row, change, amount.max(0.0)))
             .collect();
-        let almost = limiting.iter().map(|(_, change, amount)| (amount + self.tolerance) / change);
+        let stalled = self.stalled > STALLED_AFTER;
+        let tolerance = if stalled { 0.0 } else { self.tolerance };
+        let almost = limiting.iter().map(|(_, change, amount)| (amount + tolerance) / change);
         let almost = almost.reduce(f64::min)?;
         let together = limiting.iter().filter(|(_, change, amount)| amount / change <= almost);
-        let best = if self.stalled > STALLED_AFTER {
+        let best = if stalled {
             together.min_by_key(|(row, _, _)| self.basis[*row])
         } else {
             together.reduce(|best, other| if other.1 > best.1 { other } else { best })
