@@ -7,9 +7,10 @@ use super::node::Node;
 use super::{Command, MAX_SPOILT, Message};
 
 impl Node {
-    /// Chunks that a hop of `tree` looks ahead: one under way, and what the way of a message costs.
+    /// Chunks that a hop of `tree` looks ahead: one under way, and what arrives while two messages go there and back: ready
+    /// and entry, fetch and chunk.
     fn window(&self, tree: usize) -> usize {
-        let waiting = self.settings.round_trip.as_secs_f64() / self.chunk_time(tree).as_secs_f64();
+        let waiting = 2.0 * self.settings.round_trip.as_secs_f64() / self.chunk_time(tree).as_secs_f64();
         1 + self.settings.ahead as usize + waiting.ceil().min(f64::from(u16::MAX)) as usize
     }
 
@@ -38,7 +39,8 @@ impl Node {
             branch.position + window.saturating_sub(branch.fetching.len())
         } else if live {
             // What it does not need itself it passes on when somebody asks for it.
-            branch.children.values().map(|child| child.credit).max().unwrap_or(0)
+            let credit = branch.children.values().map(|child| child.credit).max().unwrap_or(0);
+            if credit > 0 { credit + window - 1 } else { 0 }
         } else {
             return;
         };

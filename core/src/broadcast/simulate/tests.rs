@@ -115,7 +115,7 @@ fn on_nested_plans_each_ends_within_a_chunk_for_each_hop_and_nothing_comes_twice
         let settings = Settings { chunk_bytes: Some(MIB / 4), ..Settings::new(100 * MIB - 12345) };
         let outcome = run(&topology, &plan, &settings);
         let excess = excess(&plan, &outcome, 0.0);
-        assert!(excess <= 1.0 + 1e-6, "seed {seed}: {excess} chunks for each hop");
+        assert!(excess <= 1.0 + 1e-6, "seed {seed}: {excess} chunks for each hop\n{outcome:?}\n{plan:?}");
         assert_eq!((outcome.duplicate_bytes, outcome.plans), (0, 1), "seed {seed}");
         let bound = plan.trees.len() as f64 + 2.0;
         assert!(outcome.memory_per_chunk <= bound, "seed {seed}: {}", outcome.memory_per_chunk);
