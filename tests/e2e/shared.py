@@ -71,6 +71,27 @@ def on_node(kube, node, path):
     return kube.node("exec", node.removeprefix("n"), "sh", "-c", script, path).stdout
 
 
+def web_server(command, ready):
+    """A pod `web` whose shell runs `command`, a server at port 8080, and its Service; it is ready when it has the page `ready`."""
+    return f"""
+apiVersion: v1
+kind: Pod
+metadata: {{name: web, labels: {{app: web}}}}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers:
+  - name: web
+    image: registry.example/busybox:1
+    command: [sh, -c, {json.dumps(command)}]
+    readinessProbe: {{httpGet: {{path: {ready}, port: 8080}}, periodSeconds: 1}}
+---
+apiVersion: v1
+kind: Service
+metadata: {{name: web}}
+spec: {{selector: {{app: web}}, ports: [{{port: 80, targetPort: 8080}}]}}
+"""
+
+
 def check_schema(report):
     schema = json.load(open(f"{ROOT}/docs/report.schema.json", encoding="utf-8"))
     unknown = set(report) - set(schema["properties"])

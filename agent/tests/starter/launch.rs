@@ -230,13 +230,15 @@ async fn a_stop_whose_caller_has_gone_goes_on() {
 #[tokio::test]
 async fn what_it_leaves_behind_does_not_keep_it_from_ending() {
     let cluster = Cluster::new(1);
-    let silent = "sleep 1000 & echo $!; head -c 60000 /dev/zero | tr '\\0' x; exit 2";
-    let chatty = "(while :; do echo noise; done) & echo $!; exit 2";
+    let silent = "sleep 1000 & echo left $!.; head -c 60000 /dev/zero | tr '\\0' x; exit 2";
+    let chatty = "(while :; do echo noise; done) & echo left $!.; exit 2";
     for (id, program) in [("run-1", silent), ("run-2", chatty)] {
         let begun = Instant::now();
         let mut heard = Heard::new(&cluster, script(id, program)).await;
-        heard.until("\n").await;
-        let child: i32 = text(&heard.output).lines().next().unwrap().parse().unwrap();
+        // What is left behind may be the first to write.
+        heard.until(".\n").await;
+        let told = text(&heard.output);
+        let child: i32 = told.split("left ").nth(1).unwrap().split('.').next().unwrap().parse().unwrap();
         let (output, ended) = heard.finish().await;
         // The one that writes has lost its reader, and may be gone already.
         let left = kill(Pid::from_raw(child), Signal::SIGKILL);

@@ -29,7 +29,7 @@ pub(crate) enum NodeAgent {
         /// UID of its pod.
         uid: String,
     },
-    /// It does not, for now.
+    /// It does not answer at present.
     Missing {
         /// Why, in a sentence that names the node.
         message: String,

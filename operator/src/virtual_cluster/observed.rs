@@ -211,7 +211,7 @@ pub struct Operations {
 /// How the making of pods goes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Creation {
-    /// Why the API server takes no more for now; tried again.
+    /// Why the API server takes no more at present; tried again.
     pub refused: Option<Trouble>,
 }
 

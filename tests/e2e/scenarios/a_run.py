@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 
 from kubernetes import ROOT, Failed, cluster
-from shared import FOLDERS, RING, check_schema, complete, data, dataset, expect, listing, on_node, placed
+from shared import FOLDERS, RING, check_schema, complete, data, dataset, expect, listing, on_node, placed, web_server
 
 TOGETHER = True
 
@@ -116,26 +116,8 @@ def scenario_data_from_a_configmap(kube):
 
 def scenario_data_from_http(kube):
     with kube.namespace("http") as namespace:
-        kube.apply(
-            """
-apiVersion: v1
-kind: Pod
-metadata: {name: web, labels: {app: web}}
-spec:
-  terminationGracePeriodSeconds: 0
-  containers:
-  - name: web
-    image: registry.example/busybox:1
-    command: [sh, -c, "mkdir -p /tmp/www && head -c 1048576 /dev/urandom > /tmp/www/weights.bin && cd /tmp/www && sha256sum weights.bin && exec httpd -f -p 8080"]
-    readinessProbe: {httpGet: {path: /weights.bin, port: 8080}, periodSeconds: 1}
----
-apiVersion: v1
-kind: Service
-metadata: {name: web}
-spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}
-""",
-            namespace,
-        )
+        weights = "mkdir -p /tmp/www && head -c 1048576 /dev/urandom > /tmp/www/weights.bin && cd /tmp/www && sha256sum weights.bin && exec httpd -f -p 8080"
+        kube.apply(web_server(weights, "/weights.bin"), namespace)
         kube.kubectl("-n", namespace, "wait", "--for=condition=Ready", "pod/web", "--timeout=60s")
         digest = kube.kubectl("-n", namespace, "logs", "web").split()[0]
         url = f"http://web.{namespace}.svc/weights.bin"

@@ -33,10 +33,12 @@ def scenario_foreign_pods_get_nothing(kube):
             probe = (
                 f"exec 3<>/dev/tcp/{host}/{port} && printf 'PRI * HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n' >&3 && timeout 5 cat <&3 | wc -c"
             )
-            told = kube.kubectl("-n", foreign, "exec", "other-node-0", "-c", "node", "--", "bash", "-c", probe, check=False)
+            done = kube.run("kubectl", "-n", foreign, "exec", "other-node-0", "-c", "node", "--", "bash", "-c", probe, check=False)
             # The port is open, and at most a TLS alert comes back.
-            if not told.strip() or int(told.strip()) > 64:
-                raise Failed(f"the {what} answered without TLS: {told} bytes")
+            if not done.stdout.strip():
+                raise Failed(f"the {what} could not be tried: {done.stderr.strip()}")
+            if int(done.stdout) > 64:
+                raise Failed(f"the {what} answered without TLS: {done.stdout} bytes")
         policy = kube.get("networkpolicy", None, victim)
         expect("network policies of the cluster", len(policy), 1)
 

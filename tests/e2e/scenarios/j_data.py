@@ -2,26 +2,13 @@
 
 from d_volumes import broadcast, pod
 from kubernetes import Failed
-from shared import expect
+from shared import expect, web_server
 
 LONG = True
-WEB = """
-apiVersion: v1
-kind: Pod
-metadata: {name: web, labels: {app: web}}
-spec:
-  terminationGracePeriodSeconds: 0
-  containers:
-  - name: web
-    image: registry.example/busybox:1
-    command: [sh, -c, "mkdir -p /tmp/www/private && echo open > /tmp/www/open && echo closed > /tmp/www/private/closed && echo '/private:reader:word' > /tmp/httpd.conf && exec httpd -f -p 8080 -h /tmp/www -c /tmp/httpd.conf"]
-    readinessProbe: {httpGet: {path: /open, port: 8080}, periodSeconds: 1}
----
-apiVersion: v1
-kind: Service
-metadata: {name: web}
-spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}
-"""
+WEB = web_server(
+    "mkdir -p /tmp/www/private && echo open > /tmp/www/open && echo closed > /tmp/www/private/closed && echo '/private:reader:word' > /tmp/httpd.conf && exec httpd -f -p 8080 -h /tmp/www -c /tmp/httpd.conf",
+    "/open",
+)
 MAP = """
 apiVersion: gridcast.io/v1alpha1
 kind: NetworkMap
