@@ -16,12 +16,14 @@ pub(super) struct Branch {
     pub(super) asked: usize,
     /// Asked for and not here, in the order of asking.
     pub(super) fetching: Vec<u32>,
+    /// When the first of these began to come.
+    pub(super) since: Duration,
+    /// Offered while they were awaited from elsewhere.
+    pub(super) spare: Vec<u32>,
     /// To be asked for again when a parent is there.
     pub(super) again: Vec<u32>,
     /// No entry is asked for before, since one was of no use.
     pub(super) rest_until: Duration,
-    /// Whether it will be woken then.
-    pub(super) waking: bool,
     /// Number of the first entry in the log: one that came late knows none before.
     pub(super) first: usize,
     /// Entries while the tree is live.

@@ -1,7 +1,7 @@
 //! What is the next entry for each of those that are fed? The side of the parent.
 
 use super::branch::Child;
-use super::node::Node;
+use super::node::{NOWHERE, Node};
 use super::stages::Next;
 use super::{Chunks, Command, Message};
 
@@ -97,12 +97,12 @@ impl Node {
         }
         let branch = &self.branches[tree];
         if branch.is_open(cursor) {
-            return self.offer(child);
+            return self.offer(tree, child);
         }
         if branch.logged(cursor).is_none() && cursor == branch.log_end() {
             self.extend_log(tree);
             if self.branches[tree].is_open(cursor) {
-                return self.offer(child);
+                return self.offer(tree, child);
             }
         }
         self.branches[tree].logged(cursor).filter(|&chunk| self.held.has(chunk))
@@ -133,11 +133,14 @@ impl Node {
         }
     }
 
-    /// The chunk that the child lacks and the fewest of those that are fed have. Ties differ from host to host, so that not
-    /// all pass on the same.
-    fn offer(&mut self, child: usize) -> Option<u32> {
+    /// The chunk that the child lacks, came here down this very tree if there is one, and the fewest of those that are fed
+    /// have. Ties differ from host to host, so that not all pass on the same.
+    fn offer(&mut self, tree: usize, child: usize) -> Option<u32> {
         let peer = self.peers.get(&child)?;
-        let key = |chunk: &u32| (self.copies[*chunk as usize], scattered(*chunk, self.me), *chunk);
+        let key = |chunk: &u32| {
+            let (place, home) = (*chunk as usize, u16::try_from(tree).unwrap_or(NOWHERE));
+            (self.homes[place] != home, self.copies[place], scattered(*chunk, self.me), *chunk)
+        };
         let chunk = self.held.without(peer).min_by_key(key)?;
         self.holding(child, chunk);
         Some(chunk)

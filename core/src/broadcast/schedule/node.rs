@@ -8,6 +8,9 @@ use super::branch::{Branch, Child};
 use super::stages::Stages;
 use super::{Chunks, Command, Entrance, Event, Message, Settings, Shape};
 
+/// The tree of a chunk that came down none.
+pub(super) const NOWHERE: u16 = u16::MAX;
+
 /// The state of a host. The same events give the same commands.
 #[derive(Clone, Debug)]
 pub struct Node {
@@ -17,6 +20,8 @@ pub struct Node {
     pub(super) held: Chunks,
     /// Chunks that were asked for, with the tree.
     pub(super) awaited: BTreeMap<u32, usize>,
+    /// Of these the ones that are to come down another tree, this one, when the parent has let go of them.
+    pub(super) moving: BTreeMap<u32, usize>,
     /// By tree.
     pub(super) branches: Vec<Branch>,
     /// At the source of nested trees.
@@ -25,10 +30,14 @@ pub struct Node {
     pub(super) peers: BTreeMap<usize, Chunks>,
     /// For each chunk how many of these have it.
     pub(super) copies: Vec<u16>,
+    /// Down which tree each chunk came.
+    pub(super) homes: Vec<u16>,
     pub(super) gone: BTreeSet<usize>,
     /// Spoilt chunks by sender.
     pub(super) spoilt: BTreeMap<usize, u32>,
     entrance: Entrance,
+    /// When it will be woken.
+    alarm: Option<Duration>,
     pub(super) now: Duration,
     pub(super) commands: Vec<Command>,
 }
@@ -43,13 +52,16 @@ impl Node {
             settings,
             held,
             awaited: BTreeMap::new(),
+            moving: BTreeMap::new(),
             branches,
             stages: None,
             peers: BTreeMap::new(),
             copies: vec![0; settings.chunks as usize],
+            homes: vec![NOWHERE; settings.chunks as usize],
             gone: BTreeSet::new(),
             spoilt: BTreeMap::new(),
             entrance,
+            alarm: None,
             now: Duration::ZERO,
             commands: Vec::new(),
             shape,
@@ -71,6 +83,7 @@ impl Node {
             Event::Started => self.started(),
             Event::Told { from, message } => self.told(from, message),
             Event::Received { from, tree, chunk, intact } => self.received(from, tree, chunk, intact),
+            Event::Withdrawn { to, tree, chunk } => self.tell(to, Message::Cancelled { tree, chunk }),
             Event::Gone { host } => self.lost(host),
             Event::Back { host } => {
                 self.gone.remove(&host);
@@ -82,7 +95,9 @@ impl Node {
 
     /// Numbers that it keeps: for tests of bounds.
     pub fn remembered(&self) -> usize {
-        let branch = |branch: &Branch| branch.log.len() + branch.fetching.len() + branch.again.len();
+        let branch = |branch: &Branch| {
+            branch.log.len() + branch.fetching.len() + branch.again.len() + branch.spare.len()
+        };
         self.branches.iter().map(branch).sum::<usize>() + self.awaited.len() + self.copies.len()
     }
 
@@ -120,10 +135,18 @@ impl Node {
         }
     }
 
+    /// One alarm is set at a time, for the earliest of all trees: each that rings sets at most one.
     fn woken(&mut self) {
-        for tree in 0..self.branches.len() {
-            self.branches[tree].waking = false;
-            self.ask(tree);
+        if self.alarm.is_some_and(|alarm| alarm <= self.now) {
+            self.alarm = None;
+            (0..self.branches.len()).for_each(|tree| self.ask(tree));
+        }
+    }
+
+    pub(super) fn wake_at(&mut self, time: Duration) {
+        if self.alarm.is_none_or(|alarm| time < alarm) {
+            self.alarm = Some(time);
+            self.commands.push(Command::WakeAt(time));
         }
     }
 
@@ -134,6 +157,10 @@ impl Node {
             Message::Ready { tree, upto } => self.ready(from, tree, upto),
             Message::Entry { tree, chunk } => self.entry(from, tree, chunk),
             Message::Fetch { tree, chunk } => self.fetched(from, tree, chunk),
+            Message::Cancel { tree, chunk } => {
+                self.commands.push(Command::Withdraw { to: from, tree, chunk })
+            }
+            Message::Cancelled { tree, chunk } => self.cancelled(from, tree, chunk),
             Message::Refuse { tree, chunk } => self.refused(from, tree, chunk),
             Message::Retired { tree, end } => self.retired(from, tree, end),
             Message::Holds { chunks } => self.holds(from, chunks),
