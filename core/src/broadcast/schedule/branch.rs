@@ -18,8 +18,6 @@ pub(super) struct Branch {
     pub(super) fetching: Vec<u32>,
     /// When the first of these began to come.
     pub(super) since: Duration,
-    /// Offered while they were awaited from elsewhere.
-    pub(super) spare: Vec<u32>,
     /// To be asked for again when a parent is there.
     pub(super) again: Vec<u32>,
     /// No entry is asked for before, since one was of no use.
@@ -41,6 +39,10 @@ pub(super) struct Child {
     pub(super) cursor: usize,
     /// Entries that it is ready for.
     pub(super) credit: usize,
+    /// Since when it waits for a chunk that comes down this tree.
+    pub(super) waiting: Option<Duration>,
+    /// Whether it waited in vain, and takes what came another way.
+    pub(super) dry: bool,
 }
 
 impl Branch {

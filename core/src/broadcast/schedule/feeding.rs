@@ -5,6 +5,9 @@ use super::node::{NOWHERE, Node};
 use super::stages::Next;
 use super::{Chunks, Command, Message};
 
+/// A hop waits this part of the time of a chunk for one that comes down its tree.
+const PATIENCE: u32 = 4;
+
 impl Node {
     /// A child takes part.
     pub(super) fn attach(&mut self, from: usize, tree: usize, position: Option<usize>) {
@@ -12,7 +15,7 @@ impl Node {
         let Some(branch) = self.branch(tree) else { return };
         // What was named before the log that is known here comes when the tree is open.
         let cursor = position.unwrap_or(branch.log_end()).max(branch.first);
-        branch.children.insert(from, Child { cursor, credit: cursor });
+        branch.children.insert(from, Child { cursor, credit: cursor, ..Child::default() });
         let end = branch.end;
         self.tell(from, Message::Attached { tree, position: cursor, end });
     }
@@ -80,8 +83,11 @@ impl Node {
         let children: Vec<usize> = self.branches[tree].children.keys().copied().collect();
         for child in children {
             while let Some(chunk) = self.next_for(tree, child) {
+                let came_so = self.homes[chunk as usize] == u16::try_from(tree).unwrap_or(NOWHERE);
                 if let Some(child) = self.branches[tree].children.get_mut(&child) {
                     child.cursor += 1;
+                    child.waiting = None;
+                    child.dry &= !came_so;
                 }
                 self.tell(child, Message::Entry { tree, chunk });
             }
@@ -91,7 +97,7 @@ impl Node {
 
     /// The next entry for a child; none if it is not ready, or nothing is there.
     fn next_for(&mut self, tree: usize, child: usize) -> Option<u32> {
-        let Child { cursor, credit } = *self.branches[tree].children.get(&child)?;
+        let Child { cursor, credit, .. } = *self.branches[tree].children.get(&child)?;
         if cursor >= credit {
             return None;
         }
@@ -142,8 +148,30 @@ impl Node {
             (self.homes[place] != home, self.copies[place], scattered(*chunk, self.me), *chunk)
         };
         let chunk = self.held.without(peer).min_by_key(key)?;
+        if self.homes[chunk as usize] != u16::try_from(tree).unwrap_or(NOWHERE) && self.waits(tree, child) {
+            return None;
+        }
         self.holding(child, chunk);
         Some(chunk)
+    }
+
+    /// Whether a child had better wait a moment for a chunk that comes down this tree: one that came down another tree is on
+    /// its way to that child or those below it already.
+    fn waits(&mut self, tree: usize, child: usize) -> bool {
+        let patience = self.chunk_time(tree) / PATIENCE + self.settings.round_trip;
+        let (now, complete) = (self.now, self.held.complete());
+        let branch = &mut self.branches[tree];
+        let fed = !complete && branch.parent.is_some() && branch.attached;
+        let Some(child) = branch.children.get_mut(&child).filter(|child| fed && !child.dry) else {
+            return false;
+        };
+        let until = *child.waiting.get_or_insert(now) + patience;
+        if until > now {
+            self.wake_at(until);
+            return true;
+        }
+        child.dry = true;
+        false
     }
 }
 

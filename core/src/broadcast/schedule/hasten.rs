@@ -65,21 +65,29 @@ impl Node {
         if self.held.complete() || self.held.held().saturating_add(on_their_way) < self.settings.chunks {
             return;
         }
+        let awaited = &self.awaited;
+        self.spare.values_mut().for_each(|spare| spare.retain(|chunk| awaited.contains_key(chunk)));
         for tree in 0..self.branches.len() {
-            let mut spare = std::mem::take(&mut self.branches[tree].spare);
-            spare.retain(|chunk| self.awaited.contains_key(chunk));
             while self.branches[tree].attached && self.coming(tree) < self.window(tree) {
-                let elsewhere = spare.iter().filter_map(|&chunk| {
-                    let from = *self.awaited.get(&chunk).filter(|&&from| from != tree)?;
-                    (!self.moving.contains_key(&chunk)).then(|| (self.arrival(from, chunk), chunk))
-                });
-                let Some((_, latest)) = elsewhere.max() else { break };
+                let Some(latest) = self.latest_elsewhere(tree) else { break };
                 if !self.hasten_one(tree, latest) {
                     break;
                 }
             }
-            self.branches[tree].spare = spare;
         }
+    }
+
+    /// Of the chunks that the parent in `tree` has, the one that comes latest down another tree.
+    fn latest_elsewhere(&self, tree: usize) -> Option<u32> {
+        let parent = self.branches[tree].parent?;
+        let spare = self.spare.get(&parent);
+        let there = |chunk: u32, from: usize| {
+            self.branches[from].parent == Some(parent) || spare.is_some_and(|spare| spare.contains(&chunk))
+        };
+        let awaited = self.awaited.iter().map(|(&chunk, &from)| (chunk, from));
+        let elsewhere = awaited
+            .filter(|&(chunk, from)| from != tree && !self.moving.contains_key(&chunk) && there(chunk, from));
+        elsewhere.map(|(chunk, from)| (self.arrival(from, chunk), chunk)).max().map(|(_, chunk)| chunk)
     }
 
     /// The parent has let go of a chunk.

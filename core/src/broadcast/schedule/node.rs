@@ -22,6 +22,8 @@ pub struct Node {
     pub(super) awaited: BTreeMap<u32, usize>,
     /// Of these the ones that are to come down another tree, this one, when the parent has let go of them.
     pub(super) moving: BTreeMap<u32, usize>,
+    /// What hosts offered while it was awaited from elsewhere.
+    pub(super) spare: BTreeMap<usize, BTreeSet<u32>>,
     /// By tree.
     pub(super) branches: Vec<Branch>,
     /// At the source of nested trees.
@@ -53,6 +55,7 @@ impl Node {
             held,
             awaited: BTreeMap::new(),
             moving: BTreeMap::new(),
+            spare: BTreeMap::new(),
             branches,
             stages: None,
             peers: BTreeMap::new(),
@@ -95,10 +98,10 @@ impl Node {
 
     /// Numbers that it keeps: for tests of bounds.
     pub fn remembered(&self) -> usize {
-        let branch = |branch: &Branch| {
-            branch.log.len() + branch.fetching.len() + branch.again.len() + branch.spare.len()
-        };
-        self.branches.iter().map(branch).sum::<usize>() + self.awaited.len() + self.copies.len()
+        let branch = |branch: &Branch| branch.log.len() + branch.fetching.len() + branch.again.len();
+        let branches: usize = self.branches.iter().map(branch).sum();
+        let spare: usize = self.spare.values().map(BTreeSet::len).sum();
+        branches + spare + self.awaited.len() + self.moving.len() + self.copies.len() + self.homes.len()
     }
 
     pub(super) fn tell(&mut self, to: usize, message: Message) {
@@ -139,7 +142,7 @@ impl Node {
     fn woken(&mut self) {
         if self.alarm.is_some_and(|alarm| alarm <= self.now) {
             self.alarm = None;
-            (0..self.branches.len()).for_each(|tree| self.ask(tree));
+            self.serve_all();
         }
     }
 
@@ -175,6 +178,7 @@ impl Node {
             return;
         }
         self.forget(host);
+        self.spare.remove(&host);
         for tree in 0..self.branches.len() {
             self.branches[tree].children.remove(&host);
             if self.branches[tree].parent == Some(host) {

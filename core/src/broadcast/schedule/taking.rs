@@ -69,7 +69,7 @@ impl Node {
             let branch = &mut self.branches[tree];
             branch.rest_until = branch.rest_until.max(now) + rest;
         } else if !live && self.awaited.contains_key(&chunk) {
-            self.branches[tree].spare.push(chunk);
+            self.spare.entry(from).or_default().insert(chunk);
         }
         self.serve(tree);
         self.hasten();
@@ -186,7 +186,6 @@ impl Node {
         if !open {
             branch.again.extend(&lost);
         }
-        self.branches[tree].spare.clear();
         self.moving.retain(|_, &mut to| to != tree);
         for chunk in lost {
             self.awaited.remove(&chunk);
