@@ -25,6 +25,7 @@
 
 use std::time::Duration;
 
+mod below;
 mod branch;
 mod chunks;
 mod coordinator;
@@ -139,12 +140,12 @@ pub enum Message {
         /// Length of its log.
         end: usize,
     },
-    /// Child to parents of open trees: all that it holds.
+    /// To all above in open trees: all that it holds.
     Holds {
         /// The chunks.
         chunks: Chunks,
     },
-    /// Child to parents of open trees: it now holds this chunk too.
+    /// To all above in open trees: it now holds this chunk too.
     Holding {
         /// The chunk.
         chunk: u32,

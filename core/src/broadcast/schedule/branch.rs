@@ -1,6 +1,6 @@
 //! What a node remembers of its place in one tree.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// A place in a tree: the hop from above and those below.
@@ -33,7 +33,7 @@ pub(super) struct Branch {
 }
 
 /// One that is fed.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Child {
     /// Entries named to it since the beginning.
     pub(super) cursor: usize,
@@ -43,6 +43,10 @@ pub(super) struct Child {
     pub(super) waiting: Option<Duration>,
     /// Whether it waited in vain, and takes what came another way.
     pub(super) dry: bool,
+    /// It and those below it in this tree.
+    pub(super) subtree: BTreeSet<usize>,
+    /// For each chunk how many of these have it.
+    pub(super) copies: Vec<u16>,
 }
 
 impl Branch {

@@ -3,7 +3,7 @@
 use super::branch::Child;
 use super::node::{NOWHERE, Node};
 use super::stages::Next;
-use super::{Chunks, Command, Message};
+use super::{Command, Message};
 
 /// A hop waits this part of the time of a chunk for one that comes down its tree.
 const PATIENCE: u32 = 4;
@@ -15,8 +15,9 @@ impl Node {
         let Some(branch) = self.branch(tree) else { return };
         // What was named before the log that is known here comes when the tree is open.
         let cursor = position.unwrap_or(branch.log_end()).max(branch.first);
-        branch.children.insert(from, Child { cursor, credit: cursor, ..Child::default() });
         let end = branch.end;
+        let child = Child { cursor, credit: cursor, ..self.child(tree, from) };
+        self.branches[tree].children.insert(from, child);
         self.tell(from, Message::Attached { tree, position: cursor, end });
     }
 
@@ -36,41 +37,6 @@ impl Node {
             self.commands.push(Command::Send { to: from, tree, chunk });
         } else {
             self.tell(from, Message::Refuse { tree, chunk });
-        }
-    }
-
-    /// All that a child of an open tree holds.
-    pub(super) fn holds(&mut self, from: usize, chunks: Chunks) {
-        self.forget(from);
-        if chunks.count() != self.held.count() {
-            return;
-        }
-        for chunk in chunks.iter() {
-            self.copies[chunk as usize] += 1;
-        }
-        self.peers.insert(from, chunks);
-        self.serve_all();
-    }
-
-    /// A child of an open tree holds one more.
-    pub(super) fn holding(&mut self, from: usize, chunk: u32) {
-        if self.peers.get_mut(&from).is_some_and(|peer| peer.insert(chunk)) {
-            self.copies[chunk as usize] += 1;
-        }
-    }
-
-    /// A child of an open tree did not get what it was to get.
-    pub(super) fn lacking(&mut self, from: usize, chunk: u32) {
-        if self.peers.get_mut(&from).is_some_and(|peer| peer.remove(chunk)) {
-            self.copies[chunk as usize] -= 1;
-            self.serve_all();
-        }
-    }
-
-    /// A peer counts no more.
-    pub(super) fn forget(&mut self, host: usize) {
-        for chunk in self.peers.remove(&host).iter().flat_map(Chunks::iter) {
-            self.copies[chunk as usize] -= 1;
         }
     }
 
@@ -97,7 +63,8 @@ impl Node {
 
     /// The next entry for a child; none if it is not ready, or nothing is there.
     fn next_for(&mut self, tree: usize, child: usize) -> Option<u32> {
-        let Child { cursor, credit, .. } = *self.branches[tree].children.get(&child)?;
+        let (cursor, credit) =
+            self.branches[tree].children.get(&child).map(|child| (child.cursor, child.credit))?;
         if cursor >= credit {
             return None;
         }
@@ -139,13 +106,14 @@ impl Node {
         }
     }
 
-    /// The chunk that the child lacks, came here down this very tree if there is one, and the fewest of those that are fed
-    /// have. Ties differ from host to host, so that not all pass on the same.
+    /// A chunk that the child lacks: one that came here down this very tree if there is any, which most of those below lack
+    /// down this tree, and down all trees. Ties differ from host to host, so that not all pass on the same.
     fn offer(&mut self, tree: usize, child: usize) -> Option<u32> {
         let peer = self.peers.get(&child)?;
+        let below = &self.branches[tree].children.get(&child)?.copies;
         let key = |chunk: &u32| {
             let (place, home) = (*chunk as usize, u16::try_from(tree).unwrap_or(NOWHERE));
-            (self.homes[place] != home, self.copies[place], scattered(*chunk, self.me), *chunk)
+            (self.homes[place] != home, below[place], self.copies[place], scattered(*chunk, self.me), *chunk)
         };
         let chunk = self.held.without(peer).min_by_key(key)?;
         if self.homes[chunk as usize] != u16::try_from(tree).unwrap_or(NOWHERE) && self.waits(tree, child) {

@@ -28,7 +28,7 @@ pub struct Node {
     pub(super) branches: Vec<Branch>,
     /// At the source of nested trees.
     pub(super) stages: Option<Stages>,
-    /// What those that are fed down open trees hold, or were offered.
+    /// What those below hold in open trees, or were offered.
     pub(super) peers: BTreeMap<usize, Chunks>,
     /// For each chunk how many of these have it.
     pub(super) copies: Vec<u16>,
@@ -48,7 +48,8 @@ impl Node {
     /// Host number `me` of `shape`, with the chunks that it has.
     pub fn new(shape: Arc<Shape>, me: usize, held: Chunks, settings: Settings, entrance: Entrance) -> Self {
         let live = shape.nested().is_some() && entrance != Entrance::Resumed;
-        let branches = (0..shape.trees()).map(|tree| place(&shape, tree, me, live, entrance)).collect();
+        let branches =
+            (0..shape.trees()).map(|tree| place(&shape, tree, me, live, entrance, settings.chunks)).collect();
         let mut node = Self {
             me,
             settings,
@@ -101,7 +102,14 @@ impl Node {
         let branch = |branch: &Branch| branch.log.len() + branch.fetching.len() + branch.again.len();
         let branches: usize = self.branches.iter().map(branch).sum();
         let spare: usize = self.spare.values().map(BTreeSet::len).sum();
-        branches + spare + self.awaited.len() + self.moving.len() + self.copies.len() + self.homes.len()
+        let hops: usize = self.branches.iter().map(|branch| branch.children.len()).sum();
+        branches
+            + spare
+            + hops * self.copies.len()
+            + self.awaited.len()
+            + self.moving.len()
+            + self.copies.len()
+            + self.homes.len()
     }
 
     pub(super) fn tell(&mut self, to: usize, message: Message) {
@@ -128,9 +136,11 @@ impl Node {
                 Some(parent) if self.entrance == Entrance::Late => {
                     self.tell(parent, Message::Attach { tree, position: None });
                 }
-                Some(parent) if branch.is_open(branch.position) => self.tell_holds(parent),
                 _ => {}
             }
+        }
+        for host in self.above() {
+            self.tell_holds(host);
         }
         (0..self.branches.len()).for_each(|tree| self.ask(tree));
         if self.held.complete() {
@@ -203,14 +213,19 @@ impl Node {
 }
 
 /// The place of `me` in a tree at the beginning.
-fn place(shape: &Shape, tree: usize, me: usize, live: bool, entrance: Entrance) -> Branch {
+fn place(shape: &Shape, tree: usize, me: usize, live: bool, entrance: Entrance, chunks: u32) -> Branch {
     let late = entrance == Entrance::Late;
     let children = shape.children(tree, me).iter().filter(|_| !late);
+    let child = |&child: &usize| {
+        let fed =
+            Child { subtree: shape.below(tree, child), copies: vec![0; chunks as usize], ..Child::default() };
+        (child, fed)
+    };
     Branch {
         parent: shape.parent(tree, me),
         attached: !late,
         end: (!live).then_some(0),
-        children: children.map(|&child| (child, Child::default())).collect(),
+        children: children.map(child).collect(),
         ..Branch::default()
     }
 }

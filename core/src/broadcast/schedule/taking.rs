@@ -104,8 +104,8 @@ impl Node {
             self.spoilt(from, tree, chunk);
         } else if self.held.insert(chunk) {
             self.homes[chunk as usize] = u16::try_from(tree).unwrap_or(NOWHERE);
-            for parent in self.open_parents() {
-                self.tell(parent, Message::Holding { chunk });
+            for host in self.above() {
+                self.tell(host, Message::Holding { chunk });
             }
             if self.held.complete() {
                 self.commands.push(Command::Complete);
@@ -166,13 +166,25 @@ impl Node {
     }
 
     /// Those that are told what it holds.
+    pub(super) fn above(&self) -> BTreeSet<usize> {
+        let open = (0..self.branches.len()).filter(|&tree| self.branches[tree].end.is_some());
+        open.flat_map(|tree| self.above_in(tree)).collect()
+    }
+
+    fn above_in(&self, tree: usize) -> Vec<usize> {
+        let parent = self.branches[tree].parent.filter(|_| self.branches[tree].attached);
+        let above = parent.map(|parent| self.shape.above(tree, parent)).unwrap_or_default();
+        parent.into_iter().chain(above).filter(|host| !self.gone.contains(host)).collect()
+    }
+
+    /// The parents in open trees.
     fn open_parents(&self) -> BTreeSet<usize> {
         let open = self.branches.iter().filter(|branch| branch.attached && branch.end.is_some());
         open.filter_map(|branch| branch.parent).collect()
     }
 
-    pub(super) fn tell_holds(&mut self, parent: usize) {
-        self.tell(parent, Message::Holds { chunks: self.held.clone() });
+    pub(super) fn tell_holds(&mut self, to: usize) {
+        self.tell(to, Message::Holds { chunks: self.held.clone() });
     }
 
     /// The parent of a tree is gone.
@@ -230,7 +242,9 @@ impl Node {
         if branch.end.is_none() {
             self.retire(tree, end);
         }
-        self.tell_holds(from);
+        for host in self.above_in(tree) {
+            self.tell_holds(host);
+        }
         self.serve(tree);
     }
 }
