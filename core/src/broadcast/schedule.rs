@@ -25,10 +25,12 @@
 
 use std::time::Duration;
 
+mod below;
 mod branch;
 mod chunks;
 mod coordinator;
 mod feeding;
+mod hasten;
 mod node;
 mod shape;
 pub(crate) mod stages;
@@ -110,6 +112,20 @@ pub enum Message {
         /// A chunk that was offered.
         chunk: u32,
     },
+    /// Child to parent: send this chunk no more, it can come sooner down another tree.
+    Cancel {
+        /// The tree.
+        tree: usize,
+        /// A chunk that was to be fetched.
+        chunk: u32,
+    },
+    /// Parent to child, on `Cancel`: this chunk does not come any more. One that was sent already comes instead.
+    Cancelled {
+        /// The tree.
+        tree: usize,
+        /// The chunk.
+        chunk: u32,
+    },
     /// Parent to child: what it was to send it does not have.
     Refuse {
         /// The tree.
@@ -124,12 +140,12 @@ pub enum Message {
         /// Length of its log.
         end: usize,
     },
-    /// Child to parents of open trees: all that it holds.
+    /// To all above in open trees: all that it holds.
     Holds {
         /// The chunks.
         chunks: Chunks,
     },
-    /// Child to parents of open trees: it now holds this chunk too.
+    /// To all above in open trees: it now holds this chunk too.
     Holding {
         /// The chunk.
         chunk: u32,
@@ -164,6 +180,15 @@ pub enum Event {
         /// Whether it has its hash.
         intact: bool,
     },
+    /// What [`Command::Withdraw`] asked for was in time.
+    Withdrawn {
+        /// To whom it was to be sent.
+        to: usize,
+        /// Down which tree.
+        tree: usize,
+        /// Which.
+        chunk: u32,
+    },
     /// Another host can be reached no more, or is not to be.
     Gone {
         /// Which.
@@ -190,6 +215,15 @@ pub enum Command {
     },
     /// Send a chunk, behind those for the same hop that are not sent yet.
     Send {
+        /// To whom.
+        to: usize,
+        /// Down which tree.
+        tree: usize,
+        /// Which.
+        chunk: u32,
+    },
+    /// Do not send a chunk, or stop sending it, if it is not all sent; then [`Event::Withdrawn`].
+    Withdraw {
         /// To whom.
         to: usize,
         /// Down which tree.

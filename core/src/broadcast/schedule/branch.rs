@@ -1,6 +1,6 @@
 //! What a node remembers of its place in one tree.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// A place in a tree: the hop from above and those below.
@@ -16,12 +16,12 @@ pub(super) struct Branch {
     pub(super) asked: usize,
     /// Asked for and not here, in the order of asking.
     pub(super) fetching: Vec<u32>,
+    /// When the first of these began to come.
+    pub(super) since: Duration,
     /// To be asked for again when a parent is there.
     pub(super) again: Vec<u32>,
     /// No entry is asked for before, since one was of no use.
     pub(super) rest_until: Duration,
-    /// Whether it will be woken then.
-    pub(super) waking: bool,
     /// Number of the first entry in the log: one that came late knows none before.
     pub(super) first: usize,
     /// Entries while the tree is live.
@@ -33,12 +33,20 @@ pub(super) struct Branch {
 }
 
 /// One that is fed.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Child {
     /// Entries named to it since the beginning.
     pub(super) cursor: usize,
     /// Entries that it is ready for.
     pub(super) credit: usize,
+    /// Since when it waits for a chunk that comes down this tree.
+    pub(super) waiting: Option<Duration>,
+    /// Whether it waited in vain, and takes what came another way.
+    pub(super) dry: bool,
+    /// It and those below it in this tree.
+    pub(super) subtree: BTreeSet<usize>,
+    /// For each chunk how many of these have it.
+    pub(super) copies: Vec<u16>,
 }
 
 impl Branch {

@@ -1,9 +1,12 @@
 //! What is the next entry for each of those that are fed? The side of the parent.
 
 use super::branch::Child;
-use super::node::Node;
+use super::node::{NOWHERE, Node};
 use super::stages::Next;
-use super::{Chunks, Command, Message};
+use super::{Command, Message};
+
+/// A hop waits this part of the time of a chunk for one that comes down its tree.
+const PATIENCE: u32 = 4;
 
 impl Node {
     /// A child takes part.
@@ -12,8 +15,9 @@ impl Node {
         let Some(branch) = self.branch(tree) else { return };
         // What was named before the log that is known here comes when the tree is open.
         let cursor = position.unwrap_or(branch.log_end()).max(branch.first);
-        branch.children.insert(from, Child { cursor, credit: cursor });
         let end = branch.end;
+        let child = Child { cursor, credit: cursor, ..self.child(tree, from) };
+        self.branches[tree].children.insert(from, child);
         self.tell(from, Message::Attached { tree, position: cursor, end });
     }
 
@@ -36,41 +40,6 @@ impl Node {
         }
     }
 
-    /// All that a child of an open tree holds.
-    pub(super) fn holds(&mut self, from: usize, chunks: Chunks) {
-        self.forget(from);
-        if chunks.count() != self.held.count() {
-            return;
-        }
-        for chunk in chunks.iter() {
-            self.copies[chunk as usize] += 1;
-        }
-        self.peers.insert(from, chunks);
-        self.serve_all();
-    }
-
-    /// A child of an open tree holds one more.
-    pub(super) fn holding(&mut self, from: usize, chunk: u32) {
-        if self.peers.get_mut(&from).is_some_and(|peer| peer.insert(chunk)) {
-            self.copies[chunk as usize] += 1;
-        }
-    }
-
-    /// A child of an open tree did not get what it was to get.
-    pub(super) fn lacking(&mut self, from: usize, chunk: u32) {
-        if self.peers.get_mut(&from).is_some_and(|peer| peer.remove(chunk)) {
-            self.copies[chunk as usize] -= 1;
-            self.serve_all();
-        }
-    }
-
-    /// A peer counts no more.
-    pub(super) fn forget(&mut self, host: usize) {
-        for chunk in self.peers.remove(&host).iter().flat_map(Chunks::iter) {
-            self.copies[chunk as usize] -= 1;
-        }
-    }
-
     pub(super) fn serve_all(&mut self) {
         (0..self.branches.len()).for_each(|tree| self.serve(tree));
     }
@@ -80,8 +49,11 @@ impl Node {
         let children: Vec<usize> = self.branches[tree].children.keys().copied().collect();
         for child in children {
             while let Some(chunk) = self.next_for(tree, child) {
+                let came_so = self.homes[chunk as usize] == u16::try_from(tree).unwrap_or(NOWHERE);
                 if let Some(child) = self.branches[tree].children.get_mut(&child) {
                     child.cursor += 1;
+                    child.waiting = None;
+                    child.dry &= !came_so;
                 }
                 self.tell(child, Message::Entry { tree, chunk });
             }
@@ -91,18 +63,19 @@ impl Node {
 
     /// The next entry for a child; none if it is not ready, or nothing is there.
     fn next_for(&mut self, tree: usize, child: usize) -> Option<u32> {
-        let Child { cursor, credit } = *self.branches[tree].children.get(&child)?;
+        let (cursor, credit) =
+            self.branches[tree].children.get(&child).map(|child| (child.cursor, child.credit))?;
         if cursor >= credit {
             return None;
         }
         let branch = &self.branches[tree];
         if branch.is_open(cursor) {
-            return self.offer(child);
+            return self.offer(tree, child);
         }
         if branch.logged(cursor).is_none() && cursor == branch.log_end() {
             self.extend_log(tree);
             if self.branches[tree].is_open(cursor) {
-                return self.offer(child);
+                return self.offer(tree, child);
             }
         }
         self.branches[tree].logged(cursor).filter(|&chunk| self.held.has(chunk))
@@ -133,14 +106,40 @@ impl Node {
         }
     }
 
-    /// The chunk that the child lacks and the fewest of those that are fed have. Ties differ from host to host, so that not
-    /// all pass on the same.
-    fn offer(&mut self, child: usize) -> Option<u32> {
+    /// A chunk that the child lacks: one that came here down this very tree if there is any, which most of those below lack
+    /// down this tree, and down all trees. Ties differ from host to host, so that not all pass on the same.
+    fn offer(&mut self, tree: usize, child: usize) -> Option<u32> {
         let peer = self.peers.get(&child)?;
-        let key = |chunk: &u32| (self.copies[*chunk as usize], scattered(*chunk, self.me), *chunk);
+        let below = &self.branches[tree].children.get(&child)?.copies;
+        let key = |chunk: &u32| {
+            let (place, home) = (*chunk as usize, u16::try_from(tree).unwrap_or(NOWHERE));
+            (self.homes[place] != home, below[place], self.copies[place], scattered(*chunk, self.me), *chunk)
+        };
         let chunk = self.held.without(peer).min_by_key(key)?;
+        if self.homes[chunk as usize] != u16::try_from(tree).unwrap_or(NOWHERE) && self.waits(tree, child) {
+            return None;
+        }
         self.holding(child, chunk);
         Some(chunk)
+    }
+
+    /// Whether a child had better wait a moment for a chunk that comes down this tree: one that came down another tree is on
+    /// its way to that child or those below it already.
+    fn waits(&mut self, tree: usize, child: usize) -> bool {
+        let patience = self.chunk_time(tree) / PATIENCE + self.settings.round_trip;
+        let (now, complete) = (self.now, self.held.complete());
+        let branch = &mut self.branches[tree];
+        let fed = !complete && branch.parent.is_some() && branch.attached;
+        let Some(child) = branch.children.get_mut(&child).filter(|child| fed && !child.dry) else {
+            return false;
+        };
+        let until = *child.waiting.get_or_insert(now) + patience;
+        if until > now {
+            self.wake_at(until);
+            return true;
+        }
+        child.dry = true;
+        false
     }
 }
 

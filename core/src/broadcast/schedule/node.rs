@@ -8,6 +8,9 @@ use super::branch::{Branch, Child};
 use super::stages::Stages;
 use super::{Chunks, Command, Entrance, Event, Message, Settings, Shape};
 
+/// The tree of a chunk that came down none.
+pub(super) const NOWHERE: u16 = u16::MAX;
+
 /// The state of a host. The same events give the same commands.
 #[derive(Clone, Debug)]
 pub struct Node {
@@ -17,18 +20,26 @@ pub struct Node {
     pub(super) held: Chunks,
     /// Chunks that were asked for, with the tree.
     pub(super) awaited: BTreeMap<u32, usize>,
+    /// Of these the ones that are to come down another tree, this one, when the parent has let go of them.
+    pub(super) moving: BTreeMap<u32, usize>,
+    /// What hosts offered while it was awaited from elsewhere.
+    pub(super) spare: BTreeMap<usize, BTreeSet<u32>>,
     /// By tree.
     pub(super) branches: Vec<Branch>,
     /// At the source of nested trees.
     pub(super) stages: Option<Stages>,
-    /// What those that are fed down open trees hold, or were offered.
+    /// What those below hold in open trees, or were offered.
     pub(super) peers: BTreeMap<usize, Chunks>,
     /// For each chunk how many of these have it.
     pub(super) copies: Vec<u16>,
+    /// Down which tree each chunk came.
+    pub(super) homes: Vec<u16>,
     pub(super) gone: BTreeSet<usize>,
     /// Spoilt chunks by sender.
     pub(super) spoilt: BTreeMap<usize, u32>,
     entrance: Entrance,
+    /// When it will be woken.
+    alarm: Option<Duration>,
     pub(super) now: Duration,
     pub(super) commands: Vec<Command>,
 }
@@ -37,19 +48,24 @@ impl Node {
     /// Host number `me` of `shape`, with the chunks that it has.
     pub fn new(shape: Arc<Shape>, me: usize, held: Chunks, settings: Settings, entrance: Entrance) -> Self {
         let live = shape.nested().is_some() && entrance != Entrance::Resumed;
-        let branches = (0..shape.trees()).map(|tree| place(&shape, tree, me, live, entrance)).collect();
+        let branches =
+            (0..shape.trees()).map(|tree| place(&shape, tree, me, live, entrance, settings.chunks)).collect();
         let mut node = Self {
             me,
             settings,
             held,
             awaited: BTreeMap::new(),
+            moving: BTreeMap::new(),
+            spare: BTreeMap::new(),
             branches,
             stages: None,
             peers: BTreeMap::new(),
             copies: vec![0; settings.chunks as usize],
+            homes: vec![NOWHERE; settings.chunks as usize],
             gone: BTreeSet::new(),
             spoilt: BTreeMap::new(),
             entrance,
+            alarm: None,
             now: Duration::ZERO,
             commands: Vec::new(),
             shape,
@@ -71,6 +87,7 @@ impl Node {
             Event::Started => self.started(),
             Event::Told { from, message } => self.told(from, message),
             Event::Received { from, tree, chunk, intact } => self.received(from, tree, chunk, intact),
+            Event::Withdrawn { to, tree, chunk } => self.tell(to, Message::Cancelled { tree, chunk }),
             Event::Gone { host } => self.lost(host),
             Event::Back { host } => {
                 self.gone.remove(&host);
@@ -83,7 +100,16 @@ impl Node {
     /// Numbers that it keeps: for tests of bounds.
     pub fn remembered(&self) -> usize {
         let branch = |branch: &Branch| branch.log.len() + branch.fetching.len() + branch.again.len();
-        self.branches.iter().map(branch).sum::<usize>() + self.awaited.len() + self.copies.len()
+        let branches: usize = self.branches.iter().map(branch).sum();
+        let spare: usize = self.spare.values().map(BTreeSet::len).sum();
+        let hops: usize = self.branches.iter().map(|branch| branch.children.len()).sum();
+        branches
+            + spare
+            + hops * self.copies.len()
+            + self.awaited.len()
+            + self.moving.len()
+            + self.copies.len()
+            + self.homes.len()
     }
 
     pub(super) fn tell(&mut self, to: usize, message: Message) {
@@ -110,9 +136,11 @@ impl Node {
                 Some(parent) if self.entrance == Entrance::Late => {
                     self.tell(parent, Message::Attach { tree, position: None });
                 }
-                Some(parent) if branch.is_open(branch.position) => self.tell_holds(parent),
                 _ => {}
             }
+        }
+        for host in self.above() {
+            self.tell_holds(host);
         }
         (0..self.branches.len()).for_each(|tree| self.ask(tree));
         if self.held.complete() {
@@ -120,10 +148,18 @@ impl Node {
         }
     }
 
+    /// One alarm is set at a time, for the earliest of all trees: each that rings sets at most one.
     fn woken(&mut self) {
-        for tree in 0..self.branches.len() {
-            self.branches[tree].waking = false;
-            self.ask(tree);
+        if self.alarm.is_some_and(|alarm| alarm <= self.now) {
+            self.alarm = None;
+            self.serve_all();
+        }
+    }
+
+    pub(super) fn wake_at(&mut self, time: Duration) {
+        if self.alarm.is_none_or(|alarm| time < alarm) {
+            self.alarm = Some(time);
+            self.commands.push(Command::WakeAt(time));
         }
     }
 
@@ -134,6 +170,10 @@ impl Node {
             Message::Ready { tree, upto } => self.ready(from, tree, upto),
             Message::Entry { tree, chunk } => self.entry(from, tree, chunk),
             Message::Fetch { tree, chunk } => self.fetched(from, tree, chunk),
+            Message::Cancel { tree, chunk } => {
+                self.commands.push(Command::Withdraw { to: from, tree, chunk })
+            }
+            Message::Cancelled { tree, chunk } => self.cancelled(from, tree, chunk),
             Message::Refuse { tree, chunk } => self.refused(from, tree, chunk),
             Message::Retired { tree, end } => self.retired(from, tree, end),
             Message::Holds { chunks } => self.holds(from, chunks),
@@ -148,6 +188,7 @@ impl Node {
             return;
         }
         self.forget(host);
+        self.spare.remove(&host);
         for tree in 0..self.branches.len() {
             self.branches[tree].children.remove(&host);
             if self.branches[tree].parent == Some(host) {
@@ -172,14 +213,19 @@ impl Node {
 }
 
 /// The place of `me` in a tree at the beginning.
-fn place(shape: &Shape, tree: usize, me: usize, live: bool, entrance: Entrance) -> Branch {
+fn place(shape: &Shape, tree: usize, me: usize, live: bool, entrance: Entrance, chunks: u32) -> Branch {
     let late = entrance == Entrance::Late;
     let children = shape.children(tree, me).iter().filter(|_| !late);
+    let child = |&child: &usize| {
+        let fed =
+            Child { subtree: shape.below(tree, child), copies: vec![0; chunks as usize], ..Child::default() };
+        (child, fed)
+    };
     Branch {
         parent: shape.parent(tree, me),
         attached: !late,
         end: (!live).then_some(0),
-        children: children.map(|&child| (child, Child::default())).collect(),
+        children: children.map(child).collect(),
         ..Branch::default()
     }
 }

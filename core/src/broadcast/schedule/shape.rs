@@ -94,6 +94,25 @@ impl Shape {
         self.parent(tree, host).is_some() || !self.children(tree, host).is_empty()
     }
 
+    /// Those above `host` in `tree`, the nearest first.
+    pub fn above(&self, tree: usize, host: usize) -> Vec<usize> {
+        std::iter::successors(self.parent(tree, host), |&above| self.parent(tree, above))
+            // A plan that is no tree must not make this endless.
+            .take(self.hosts.len())
+            .collect()
+    }
+
+    /// `host` and those below it in `tree`.
+    pub fn below(&self, tree: usize, host: usize) -> BTreeSet<usize> {
+        let (mut next, mut below) = (vec![host], BTreeSet::new());
+        while let Some(host) = next.pop() {
+            if below.insert(host) {
+                next.extend(self.children(tree, host));
+            }
+        }
+        below
+    }
+
     /// The nearest of those above `host` in `tree` that is not in `gone`.
     pub fn parent_but(&self, tree: usize, host: usize, gone: &BTreeSet<usize>) -> Option<usize> {
         std::iter::successors(self.parent(tree, host), |&above| self.parent(tree, above))

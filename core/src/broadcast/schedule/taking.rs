@@ -3,19 +3,19 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::node::Node;
+use super::node::{NOWHERE, Node};
 use super::{Command, MAX_SPOILT, Message};
 
 impl Node {
     /// Chunks that a hop of `tree` looks ahead: one under way, and what arrives while two messages go there and back: ready
     /// and entry, fetch and chunk.
-    fn window(&self, tree: usize) -> usize {
+    pub(super) fn window(&self, tree: usize) -> usize {
         let waiting = 2.0 * self.settings.round_trip.as_secs_f64() / self.chunk_time(tree).as_secs_f64();
         1 + self.settings.ahead as usize + waiting.ceil().min(f64::from(u16::MAX)) as usize
     }
 
     /// How long a chunk takes at the rate of a tree.
-    fn chunk_time(&self, tree: usize) -> Duration {
+    pub(super) fn chunk_time(&self, tree: usize) -> Duration {
         let bits = self.settings.chunk_bytes as f64 * 8.0;
         let seconds = bits / (self.shape.rate_mbps(tree).max(f64::MIN_POSITIVE) * 1e6);
         // Within an hour, whatever the rate, and never nothing.
@@ -30,17 +30,14 @@ impl Node {
         let live = !branch.is_open(branch.position);
         let mut upto = if !self.held.complete() {
             if self.now < branch.rest_until {
-                if !branch.waking {
-                    self.commands.push(Command::WakeAt(branch.rest_until));
-                    self.branches[tree].waking = true;
-                }
-                return;
+                let rest_until = branch.rest_until;
+                return self.wake_at(rest_until);
             }
-            branch.position + window.saturating_sub(branch.fetching.len())
+            branch.position + window.saturating_sub(self.coming(tree))
         } else if live {
             // What it does not need itself it passes on when somebody asks for it.
             let credit = branch.children.values().map(|child| child.credit).max().unwrap_or(0);
-            if credit > 0 { credit + window - 1 } else { 0 }
+            if credit > 0 { credit + window } else { 0 }
         } else {
             return;
         };
@@ -64,15 +61,18 @@ impl Node {
         branch.position += 1;
         if live {
             branch.log.push(chunk);
-            if unfinished && !needed {
-                // An entry costs its time even if it is of no use here, or the queue would run off down this tree.
-                branch.rest_until = branch.rest_until.max(now) + rest;
-            }
         }
         if needed {
             self.fetch(tree, chunk);
+        } else if live && !self.hasten_one(tree, chunk) && unfinished {
+            // An entry costs its time even if it is of no use here, or the queue would run off down this tree.
+            let branch = &mut self.branches[tree];
+            branch.rest_until = branch.rest_until.max(now) + rest;
+        } else if !live && self.awaited.contains_key(&chunk) {
+            self.spare.entry(from).or_default().insert(chunk);
         }
         self.serve(tree);
+        self.hasten();
     }
 
     /// Whether a chunk is to be fetched.
@@ -80,10 +80,15 @@ impl Node {
         chunk < self.settings.chunks && !self.held.has(chunk) && !self.awaited.contains_key(&chunk)
     }
 
-    fn fetch(&mut self, tree: usize, chunk: u32) {
-        let Some(parent) = self.branches.get(tree).and_then(|branch| branch.parent) else { return };
+    pub(super) fn fetch(&mut self, tree: usize, chunk: u32) {
+        let now = self.now;
+        let Some(branch) = self.branches.get_mut(tree) else { return };
+        let Some(parent) = branch.parent else { return };
+        if branch.fetching.is_empty() {
+            branch.since = now;
+        }
+        branch.fetching.push(chunk);
         self.awaited.insert(chunk, tree);
-        self.branches[tree].fetching.push(chunk);
         self.tell(parent, Message::Fetch { tree, chunk });
     }
 
@@ -92,15 +97,15 @@ impl Node {
         if tree >= self.branches.len() {
             return;
         }
-        self.branches[tree].fetching.retain(|&other| other != chunk);
-        if self.awaited.get(&chunk) == Some(&tree) {
-            self.awaited.remove(&chunk);
-        }
+        self.branches[tree].since = self.now;
+        self.comes_no_more(tree, chunk);
+        self.moving.remove(&chunk);
         if !intact {
             self.spoilt(from, tree, chunk);
         } else if self.held.insert(chunk) {
-            for parent in self.open_parents() {
-                self.tell(parent, Message::Holding { chunk });
+            self.homes[chunk as usize] = u16::try_from(tree).unwrap_or(NOWHERE);
+            for host in self.above() {
+                self.tell(host, Message::Holding { chunk });
             }
             if self.held.complete() {
                 self.commands.push(Command::Complete);
@@ -108,6 +113,15 @@ impl Node {
             self.serve_all();
         }
         self.ask(tree);
+        self.hasten();
+    }
+
+    /// What a hop was to bring it does not.
+    pub(super) fn comes_no_more(&mut self, tree: usize, chunk: u32) {
+        self.branches[tree].fetching.retain(|&other| other != chunk);
+        if self.awaited.get(&chunk) == Some(&tree) {
+            self.awaited.remove(&chunk);
+        }
     }
 
     /// Once more, from the same host or, after a few, from the one above it.
@@ -120,16 +134,30 @@ impl Node {
         }
         if leave {
             self.commands.push(Command::Distrust { host: from });
+            self.let_go(from);
             self.lost(from);
+        }
+    }
+
+    /// A host that lives is to send nothing more.
+    fn let_go(&mut self, parent: usize) {
+        for tree in 0..self.branches.len() {
+            if self.branches[tree].parent == Some(parent) {
+                for chunk in self.branches[tree].fetching.clone() {
+                    self.tell(parent, Message::Cancel { tree, chunk });
+                }
+            }
         }
     }
 
     /// The parent does not have what it was to send: somebody else may.
     pub(super) fn refused(&mut self, from: usize, tree: usize, chunk: u32) {
-        let Some(branch) = self.branch(tree).filter(|branch| branch.parent == Some(from)) else { return };
-        branch.fetching.retain(|&other| other != chunk);
+        if self.branch(tree).is_none_or(|branch| branch.parent != Some(from)) {
+            return;
+        }
         if self.awaited.get(&chunk) == Some(&tree) {
-            self.awaited.remove(&chunk);
+            self.moving.remove(&chunk);
+            self.comes_no_more(tree, chunk);
             for parent in self.open_parents().into_iter().filter(|&parent| parent != from) {
                 self.tell(parent, Message::Lacking { chunk });
             }
@@ -138,13 +166,25 @@ impl Node {
     }
 
     /// Those that are told what it holds.
+    pub(super) fn above(&self) -> BTreeSet<usize> {
+        let open = (0..self.branches.len()).filter(|&tree| self.branches[tree].end.is_some());
+        open.flat_map(|tree| self.above_in(tree)).collect()
+    }
+
+    fn above_in(&self, tree: usize) -> Vec<usize> {
+        let parent = self.branches[tree].parent.filter(|_| self.branches[tree].attached);
+        let above = parent.map(|parent| self.shape.above(tree, parent)).unwrap_or_default();
+        parent.into_iter().chain(above).filter(|host| !self.gone.contains(host)).collect()
+    }
+
+    /// The parents in open trees.
     fn open_parents(&self) -> BTreeSet<usize> {
         let open = self.branches.iter().filter(|branch| branch.attached && branch.end.is_some());
         open.filter_map(|branch| branch.parent).collect()
     }
 
-    pub(super) fn tell_holds(&mut self, parent: usize) {
-        self.tell(parent, Message::Holds { chunks: self.held.clone() });
+    pub(super) fn tell_holds(&mut self, to: usize) {
+        self.tell(to, Message::Holds { chunks: self.held.clone() });
     }
 
     /// The parent of a tree is gone.
@@ -158,8 +198,10 @@ impl Node {
         if !open {
             branch.again.extend(&lost);
         }
+        self.moving.retain(|_, &mut to| to != tree);
         for chunk in lost {
             self.awaited.remove(&chunk);
+            self.moving.remove(&chunk);
             if open {
                 for parent in self.open_parents() {
                     self.tell(parent, Message::Lacking { chunk });
@@ -200,7 +242,9 @@ impl Node {
         if branch.end.is_none() {
             self.retire(tree, end);
         }
-        self.tell_holds(from);
+        for host in self.above_in(tree) {
+            self.tell_holds(host);
+        }
         self.serve(tree);
     }
 }

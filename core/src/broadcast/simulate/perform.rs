@@ -36,6 +36,7 @@ impl World<'_> {
         match command {
             Command::Tell { to, message } => self.say(vertex, to, message),
             Command::Send { to, tree, chunk } => self.send(vertex, to, tree, chunk),
+            Command::Withdraw { to, tree, chunk } => self.withdraw(vertex, to, tree, chunk),
             Command::WakeAt(time) => self.wake(vertex, time),
             Command::Complete => self.completed(vertex),
             Command::Connect { .. } => {}
@@ -102,6 +103,24 @@ impl World<'_> {
         };
         self.hops[hop].queue.push_back(chunk);
         self.start_next(hop);
+    }
+
+    /// Takes back what is not all sent.
+    fn withdraw(&mut self, from: usize, to: usize, tree: usize, chunk: u32) {
+        let Some(number) = self.numbers[from] else { return };
+        let Some(&hop) = self.hop_of.get(&(number, to, tree)) else { return };
+        let queue = &mut self.hops[hop].queue;
+        if let Some(place) = queue.iter().position(|&other| other == chunk) {
+            queue.remove(place);
+        } else if self.hops[hop].running.is_some_and(|(_, running)| running == chunk) {
+            if let Some((_, bits)) = self.stop(hop) {
+                self.wasted_bits += bits;
+            }
+            self.start_next(hop);
+        } else {
+            return;
+        }
+        self.inbox.push_back((from, Event::Withdrawn { to, tree, chunk }));
     }
 
     fn start_next(&mut self, hop: usize) {
