@@ -7,6 +7,12 @@ use std::{
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+mod broadcast;
+
+pub(crate) use broadcast::{
+    Broadcast, Plan, PlanOutput, Relay, Simulate, SimulateOutput, Strategies, Strategy,
+};
+
 /// Where runs live unless the user says otherwise.
 pub(crate) const STATE_DIR: &str = "/var/lib/gridcast";
 
@@ -31,6 +37,11 @@ pub(crate) enum Command {
     ///
     /// Exit codes: 0 a plan, 1 none (each host that cannot be reached is named), 2 for wrong input.
     Plan(Plan),
+    /// Carry a plan out in simulated time, chunk by chunk, with faults if you like: when each host has everything
+    ///
+    /// Exit codes: 0 every host that survives has everything, 1 one has not (it is named, with the reason) or there is no
+    /// plan, 2 for wrong input.
+    Simulate(Simulate),
     /// Print the report of a local run, or of a VirtualCluster of Kubernetes
     Report(Report),
     /// Check manifests as the API server would: schema and rules. Exit code 2 when one is refused
@@ -68,79 +79,6 @@ pub(crate) struct Status {
     /// What to print on standard output. With --watch JSON is one document per line
     #[arg(short, long, value_enum, default_value_t = ReportOutput::Table)]
     pub(crate) output: ReportOutput,
-}
-
-/// Who broadcasts to whom, and by which method.
-#[derive(Debug, Args)]
-pub(crate) struct Plan {
-    /// The network: hosts, switches and links (YAML or JSON; docs/topology.md)
-    pub(crate) topology: PathBuf,
-    /// The host that has the data
-    #[arg(long, value_name = "HOST")]
-    pub(crate) source: String,
-    /// The hosts that want it. Default: all others
-    #[arg(long, value_name = "HOST,HOST", value_delimiter = ',')]
-    pub(crate) to: Option<Vec<String>>,
-    /// How trees are made
-    #[arg(long, value_enum, default_value_t = Strategy::Stable)]
-    pub(crate) strategy: Strategy,
-    /// How hosts pass on: from their disks, or as fast as the slowest behind them takes it. Ours are the same in both
-    #[arg(long, value_enum, default_value_t = Relay::Asynchronous)]
-    pub(crate) relay: Relay,
-    /// Most trees of the strategy stable; 0 is no limit
-    #[arg(long, value_name = "N", default_value_t = 16)]
-    pub(crate) max_trees: u32,
-    /// Seed of the strategy random
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub(crate) seed: u64,
-    /// Leave out hosts that cannot be reached, and name them
-    #[arg(long)]
-    pub(crate) partial: bool,
-    /// What to print on standard output
-    #[arg(short, long, value_enum, default_value_t = PlanOutput::Table)]
-    pub(crate) output: PlanOutput,
-}
-
-/// How trees are made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Strategy {
-    /// Every host at its own best
-    Stable,
-    /// The source sends to each host itself
-    Flat,
-    /// A chain in random order
-    Random,
-    /// A chain in the order of a depth-first walk
-    DepthFirst,
-    /// Depth-first trees, each to all hosts
-    Fpfr,
-    /// The host with the largest bandwidth next, behind the latest of equal parents
-    Dijkstra,
-    /// The same, behind the earliest of equal parents
-    DijkstraEarliest,
-    /// A chain by descending bandwidth
-    Chain,
-}
-
-/// How hosts pass on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Relay {
-    /// From disk
-    Asynchronous,
-    /// With backpressure
-    Synchronous,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum PlanOutput {
-    /// For people
-    Table,
-    /// The plan itself; docs/plan.schema.json
-    Json,
-    /// A graph for Graphviz
-    Dot,
-    /// A drawing of the network and the trees
-    Svg,
 }
 
 #[derive(Debug, Args)]

@@ -26,6 +26,7 @@ fn main() -> ExitCode {
         args::Command::Local(command) => local::command(command),
         args::Command::Status(arguments) => kubernetes::status(&arguments),
         args::Command::Plan(arguments) => broadcast::plan(&arguments),
+        args::Command::Simulate(arguments) => broadcast::simulate(&arguments),
         args::Command::Report(arguments) => report::command(&arguments).map(|()| ExitCode::SUCCESS),
         args::Command::Validate { files } => validate::command(&files)
             .map(|()| ExitCode::SUCCESS)

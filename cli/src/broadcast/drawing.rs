@@ -1,7 +1,8 @@
 //! The network and the trees of a plan as one SVG.
 //!
-//! Left the network, growing from the source; on each link a line in the colour of each tree that uses it. Right a row for
-//! each host: its name, a frame as long as its bound, and in it the rate of each tree that reaches it.
+//! Left the network, growing from the source; on each link a line in the colour of each tree that uses it, and in a small
+//! network its direction. Right a row for each host: its name, a frame as long as its bound, and in it the rate of each tree
+//! that reaches it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,22 +14,26 @@ use gridcast_core::broadcast::{
     topology::{Host, Topology},
 };
 
-use super::{layout::Layout, percent, word};
+use super::{layout::Layout, percent, shortened, word};
 
-/// Pixels from one column of the network to the next, and from one row to the next.
+/// Pixels from one column of the network to the next, and from one row to the next in small and in large networks.
 const COLUMN: f64 = 130.0;
-const ROW: f64 = 18.0;
+const ROWS: (f64, f64) = (26.0, 18.0);
 const MARGIN: f64 = 24.0;
 /// Longest bar, and the place for figures behind it.
 const BAR: f64 = 220.0;
-const FIGURES: f64 = 190.0;
-/// Width of a letter of a name.
+const FIGURES: f64 = 220.0;
+/// Width of a letter of a name, and most letters of one.
 const LETTER: f64 = 6.7;
+const NAME: usize = 40;
+/// Width of a letter of the heading.
+const HEADING: f64 = 9.2;
 /// Most pixels that the lines of one link take together.
 const BUNDLE: f64 = 14.0;
-/// Entries in a row of the legend, and most of them.
-const LEGEND: (usize, usize) = (4, 64);
-/// Networks with more links than this have no capacities written on them.
+/// Most entries of the legend, pixels from one to the next, and from one of its rows to the next.
+const LEGEND: usize = 64;
+const ENTRY: (f64, f64) = (230.0, 18.0);
+/// Networks with more links than this have no capacities written on them, and no arrows.
 const LABELLED: usize = 40;
 
 /// Where things are.
@@ -37,30 +42,28 @@ struct Canvas<'a> {
     plan: &'a Plan,
     layout: Layout,
     names: BTreeMap<&'a str, usize>,
-    /// Where the first row is.
+    width: f64,
+    /// Where the first row is, and how far it is to the next.
     top: f64,
+    row: f64,
     /// Where the names of the rows begin, and where the bars do.
     text: f64,
     bars: f64,
 }
 
+/// The trees that use a link, and whether from its first end to its second, and back; ends by number.
+type Used = BTreeMap<(usize, usize), BTreeMap<usize, [bool; 2]>>;
+
 pub(super) fn render(network: &Topology, plan: &Plan) -> String {
-    let names: BTreeMap<&str, usize> =
-        network.vertex_names().into_iter().enumerate().map(|(vertex, name)| (name, vertex)).collect();
-    let layout = Layout::new(network, &plan.source);
-    let legend = plan.trees.len().min(LEGEND.1).div_ceil(LEGEND.0) as f64;
-    let longest = network.hosts.iter().map(|host| host.name().len()).max().unwrap_or(0).min(40);
-    let text = MARGIN + layout.size.0 as f64 * COLUMN - COLUMN / 2.0;
-    let bars = text + longest as f64 * LETTER + 12.0;
-    let canvas = Canvas { network, plan, layout, names, top: 64.0 + legend * ROW + ROW, text, bars };
-    let width = (bars + BAR + FIGURES).max(760.0);
-    let height = canvas.top + canvas.layout.size.1 as f64 * ROW + MARGIN;
+    let canvas = Canvas::new(network, plan);
+    let (width, height) = (canvas.width, canvas.top + canvas.layout.size.1 as f64 * canvas.row + MARGIN);
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
-         viewBox=\"0 0 {width:.0} {height:.0}\" font-family=\"sans-serif\" font-size=\"11\">\n\
+         viewBox=\"0 0 {width:.0} {height:.0}\" font-family=\"sans-serif\" font-size=\"11\" fill=\"#222\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
     );
     canvas.heading(&mut out);
+    canvas.signs(&mut out);
     canvas.links(&mut out);
     canvas.vertices(&mut out);
     canvas.rows(&mut out);
@@ -68,25 +71,48 @@ pub(super) fn render(network: &Topology, plan: &Plan) -> String {
     out
 }
 
+impl<'a> Canvas<'a> {
+    fn new(network: &'a Topology, plan: &'a Plan) -> Self {
+        let vertices = network.vertex_names().into_iter().enumerate();
+        let names = vertices.map(|(vertex, name)| (name, vertex)).collect();
+        let layout = Layout::new(network, &plan.source);
+        let longest = network.hosts.iter().map(|host| host.name().len()).max().unwrap_or(0).min(NAME);
+        let text = MARGIN + layout.size.0 as f64 * COLUMN - COLUMN / 2.0;
+        let bars = text + (longest as f64 * LETTER).max(28.0) + 12.0;
+        let heading = title(plan).chars().count() as f64 * HEADING + 2.0 * MARGIN;
+        let width = (bars + BAR + FIGURES).max(heading);
+        let row = if network.links.len() <= LABELLED { ROWS.0 } else { ROWS.1 };
+        let mut canvas = Self { network, plan, layout, names, width, top: 0.0, row, text, bars };
+        let listed = plan.trees.len().min(LEGEND) + usize::from(plan.trees.len() > LEGEND);
+        canvas.top = 48.0 + listed.div_ceil(canvas.entries()) as f64 * ENTRY.1 + 52.0;
+        canvas
+    }
+
+    /// Entries in a row of the legend.
+    fn entries(&self) -> usize {
+        ((self.width - MARGIN) / ENTRY.0).floor().max(1.0) as usize
+    }
+}
+
 impl Canvas<'_> {
     fn at(&self, vertex: usize) -> (f64, f64) {
         let column = self.layout.columns[vertex] as f64;
-        (MARGIN + column * COLUMN, self.top + self.layout.rows[vertex] * ROW)
+        (MARGIN + column * COLUMN, self.top + self.layout.rows[vertex] * self.row)
     }
 
     fn heading(&self, out: &mut String) {
         let plan = self.plan;
         let _ = writeln!(
             out,
-            "<text x=\"{MARGIN}\" y=\"26\" font-size=\"15\" font-weight=\"bold\">{} from {}: {:.1} Mbit/s, {:.1} % of the bound of {:.1}</text>",
-            word(plan.strategy),
-            plan.source,
-            plan.aggregate_mbps,
-            percent(plan.aggregate_mbps, plan.bound_mbps),
-            plan.bound_mbps
+            "<text x=\"{MARGIN}\" y=\"26\" font-size=\"15\" font-weight=\"bold\">{}</text>",
+            title(plan)
         );
-        for (index, tree) in plan.trees.iter().take(LEGEND.1).enumerate() {
-            let (x, y) = (MARGIN + (index % LEGEND.0) as f64 * 180.0, 48.0 + (index / LEGEND.0) as f64 * ROW);
+        let place = |index: usize| {
+            let (column, row) = (index % self.entries(), index / self.entries());
+            (MARGIN + column as f64 * ENTRY.0, 50.0 + row as f64 * ENTRY.1)
+        };
+        for (index, tree) in plan.trees.iter().take(LEGEND).enumerate() {
+            let (x, y) = place(index);
             let (colour, hosts) = (colour(index, plan.trees.len()), tree.hops.len());
             let _ = writeln!(
                 out,
@@ -98,57 +124,132 @@ impl Canvas<'_> {
                 if hosts == 1 { "" } else { "s" },
             );
         }
-        if let Some(more) = plan.trees.len().checked_sub(LEGEND.1).filter(|&more| more > 0) {
-            let y = 48.0 + (LEGEND.1 / LEGEND.0) as f64 * ROW;
-            let _ = writeln!(out, "<text x=\"{MARGIN}\" y=\"{y:.1}\">and {more} more</text>");
+        if let Some(more) = plan.trees.len().checked_sub(LEGEND).filter(|&more| more > 0) {
+            let (x, y) = place(LEGEND);
+            let _ = writeln!(out, "<text x=\"{x:.1}\" y=\"{y:.1}\">and {more} more</text>");
         }
+    }
+
+    /// What circles, squares, figures and bars are.
+    fn signs(&self, out: &mut String) {
+        let y = self.top - 32.0;
+        let figures =
+            if self.network.links.len() <= LABELLED { "figures on links: capacity in Mbit/s" } else { "" };
+        let end = self.text - 8.0;
+        let small = "font-size=\"10\" fill=\"#555\"";
+        let _ = writeln!(
+            out,
+            "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"5\" fill=\"#222\" stroke=\"#222\"/><text x=\"{:.1}\" y=\"{y:.1}\" {small}>source</text>\
+             <circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"5\" fill=\"white\" stroke=\"#222\"/><text x=\"{:.1}\" y=\"{y:.1}\" {small}>host</text>\
+             <rect x=\"{:.1}\" y=\"{:.1}\" width=\"10\" height=\"10\" fill=\"#ddd\" stroke=\"#222\"/><text x=\"{:.1}\" y=\"{y:.1}\" {small}>switch</text>",
+            MARGIN,
+            y - 4.0,
+            MARGIN + 9.0,
+            MARGIN + 60.0,
+            y - 4.0,
+            MARGIN + 69.0,
+            MARGIN + 104.0,
+            y - 9.0,
+            MARGIN + 118.0,
+        );
+        let below = y + 13.0;
+        let _ = writeln!(out, "<text x=\"{:.1}\" y=\"{below:.1}\" {small}>{figures}</text>", MARGIN - 5.0);
+        let _ = writeln!(
+            out,
+            "<text x=\"{:.1}\" y=\"{below:.1}\" {small}>host</text><text x=\"{:.1}\" y=\"{below:.1}\" {small}>rate by tree; the frame is the bound</text>\
+             <text x=\"{:.1}\" y=\"{below:.1}\" {small}>Mbit/s</text>",
+            end + 8.0,
+            self.bars,
+            self.bars + BAR + 8.0
+        );
+    }
+
+    fn used(&self) -> Used {
+        let mut used = Used::new();
+        for (index, tree) in self.plan.trees.iter().enumerate() {
+            for ends in tree.hops.iter().flat_map(|hop| hop.path.windows(2)) {
+                let ends = (self.names.get(ends[0].as_str()), self.names.get(ends[1].as_str()));
+                if let (Some(&from), Some(&to)) = ends {
+                    let trees = used.entry((from.min(to), from.max(to))).or_default();
+                    trees.entry(index).or_default()[usize::from(from > to)] = true;
+                }
+            }
+        }
+        used
     }
 
     /// Links, and on each the trees that use it, the widest tree first.
     fn links(&self, out: &mut String) {
-        let mut used: BTreeMap<(usize, usize), BTreeSet<usize>> = BTreeMap::new();
-        for (index, tree) in self.plan.trees.iter().enumerate() {
-            for ends in tree.hops.iter().flat_map(|hop| hop.path.windows(2)) {
-                let ends = (self.names.get(ends[0].as_str()), self.names.get(ends[1].as_str()));
-                if let (Some(&a), Some(&b)) = ends {
-                    used.entry((a.min(b), a.max(b))).or_default().insert(index);
-                }
-            }
-        }
+        let mut used = self.used();
         let mut labels = String::new();
+        let mut drawn = BTreeSet::new();
         for link in &self.network.links {
             let ends = (self.names.get(link.a.as_str()), self.names.get(link.b.as_str()));
             let (Some(&a), Some(&b)) = ends else { continue };
-            let line = |shift: f64| self.line(a, b, shift);
-            let _ = writeln!(out, "<path d=\"{}\" fill=\"none\" stroke=\"#ccc\"/>", line(0.0));
-            let trees = used.remove(&(a.min(b), a.max(b))).unwrap_or_default();
+            let ends = (a.min(b), a.max(b));
+            let curve = |shift: f64| self.curve(ends.0, ends.1, shift);
+            let _ = writeln!(out, "<path d=\"{}\" fill=\"none\" stroke=\"#ccc\"/>", path(&curve(0.0)));
+            let trees = used.remove(&ends).unwrap_or_default();
             let step = (BUNDLE / trees.len().max(1) as f64).min(2.5);
-            for (place, &tree) in trees.iter().enumerate() {
+            for (place, (&tree, &ways)) in trees.iter().enumerate() {
                 let shift = (place as f64 - (trees.len() - 1) as f64 / 2.0) * step;
                 let colour = colour(tree, self.plan.trees.len());
-                let (d, width) = (line(shift), step * 0.8);
+                let (curve, width) = (curve(shift), step * 0.8);
                 let _ = writeln!(
                     out,
-                    "<path d=\"{d}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"{width:.2}\"/>"
+                    "<path d=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"{width:.2}\"/>",
+                    path(&curve)
                 );
+                if self.network.links.len() <= LABELLED {
+                    arrows(&mut labels, &curve, ways, place, &colour);
+                }
             }
-            if self.network.links.len() <= LABELLED {
-                let ((ax, ay), (bx, by)) = (self.at(a), self.at(b));
-                let back = link.back_mbps.map_or_else(String::new, |back| format!(" / {back}"));
-                let (x, y) = (f64::midpoint(ax, bx), f64::midpoint(ay, by) - BUNDLE / 2.0);
-                let _ = writeln!(
-                    labels,
-                    "<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"9\" fill=\"#666\" text-anchor=\"middle\" \
-                     stroke=\"white\" stroke-width=\"3\" paint-order=\"stroke\">{}{back}</text>",
-                    link.mbps
-                );
+            // Links that join the same two are one line, with one label.
+            if self.network.links.len() <= LABELLED && drawn.insert(ends) {
+                self.label(&mut labels, ends);
             }
         }
         out.push_str(&labels);
     }
 
-    /// A curve from one vertex to another; a bow where both are in one column.
-    fn line(&self, a: usize, b: usize, shift: f64) -> String {
+    /// The capacity, near the end that is farther from the source, where links are apart.
+    fn label(&self, out: &mut String, (a, b): (usize, usize)) {
+        let (mut there, mut back) = (0.0, 0.0);
+        let names = |vertex: usize, name: &str| self.names.get(name) == Some(&vertex);
+        for link in &self.network.links {
+            let back_mbps = link.back_mbps.unwrap_or(link.mbps);
+            if names(a, &link.a) && names(b, &link.b) {
+                (there, back) = (there + link.mbps, back + back_mbps);
+            } else if names(b, &link.a) && names(a, &link.b) {
+                (there, back) = (there + back_mbps, back + link.mbps);
+            }
+        }
+        // What leads away from the source first.
+        let columns = &self.layout.columns;
+        let (far, near) = if columns[b] < columns[a] { (a, b) } else { (b, a) };
+        let (out_mbps, in_mbps) = if far == b { (there, back) } else { (back, there) };
+        let same = if (out_mbps - in_mbps).abs() < f64::EPSILON {
+            format!("{out_mbps}")
+        } else {
+            format!("{out_mbps} / {in_mbps} back")
+        };
+        let bow = columns[far] == columns[near];
+        let ((x, y), (_, other)) = (self.at(far), self.at(near));
+        let (x, y, anchor) = if bow {
+            (x + COLUMN * 0.375 - BUNDLE / 2.0, f64::midpoint(y, other) + 3.0, "end")
+        } else {
+            // On the side where the curve does not come from.
+            (x - 12.0, if other < y { y + BUNDLE / 2.0 + 8.0 } else { y - BUNDLE / 2.0 - 1.0 }, "end")
+        };
+        let _ = writeln!(
+            out,
+            "<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"9\" fill=\"#444\" text-anchor=\"{anchor}\" \
+             stroke=\"white\" stroke-width=\"3\" paint-order=\"stroke\">{same}</text>"
+        );
+    }
+
+    /// A curve from one vertex to another, as the four points of Bézier; a bow where both are in one column.
+    fn curve(&self, a: usize, b: usize, shift: f64) -> [(f64, f64); 4] {
         let ((ax, ay), (bx, by)) = (self.at(a), self.at(b));
         let (first, second) = if self.layout.columns[a] == self.layout.columns[b] {
             (ax + COLUMN / 2.0, bx + COLUMN / 2.0)
@@ -156,7 +257,7 @@ impl Canvas<'_> {
             (f64::midpoint(ax, bx), f64::midpoint(ax, bx))
         };
         let (ay, by) = (ay + shift, by + shift);
-        format!("M{ax:.1} {ay:.1}C{first:.1} {ay:.1} {second:.1} {by:.1} {bx:.1} {by:.1}")
+        [(ax, ay), (first, ay), (second, by), (bx, by)]
     }
 
     fn vertices(&self, out: &mut String) {
@@ -173,10 +274,11 @@ impl Canvas<'_> {
                     out,
                     "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"10\" height=\"10\" fill=\"#ddd\" stroke=\"#222\"/>\
                      <text x=\"{x:.1}\" y=\"{:.1}\" font-size=\"10\" text-anchor=\"middle\" stroke=\"white\" \
-                     stroke-width=\"3\" paint-order=\"stroke\">{name}</text>",
+                     stroke-width=\"3\" paint-order=\"stroke\">{}</text>",
                     x - 5.0,
                     y - 5.0,
-                    y - 11.0
+                    y - 11.0,
+                    shortened(name, 18)
                 );
             }
         }
@@ -198,7 +300,7 @@ impl Canvas<'_> {
             let arrival = arrivals.get(name);
             let weight = if name == self.plan.source { "bold" } else { "normal" };
             let colour = if arrival.is_some() || weight == "bold" { "#222" } else { "#999" };
-            let shown: String = name.chars().take(40).collect();
+            let shown = shortened(name, NAME);
             let _ = writeln!(
                 out,
                 "<path d=\"M{:.1} {y:.1}H{:.1}\" stroke=\"#ddd\" stroke-dasharray=\"1 3\"/>\
@@ -238,6 +340,39 @@ impl Canvas<'_> {
             arrival.rate_mbps,
             arrival.bound_mbps,
             percent(arrival.rate_mbps, arrival.bound_mbps)
+        );
+    }
+}
+
+fn title(plan: &Plan) -> String {
+    format!(
+        "{} from {}: {:.1} Mbit/s, {:.1} % of the bound of {:.1}",
+        word(plan.strategy),
+        shortened(&plan.source, NAME),
+        plan.aggregate_mbps,
+        percent(plan.aggregate_mbps, plan.bound_mbps),
+        plan.bound_mbps
+    )
+}
+
+fn path([a, b, c, d]: &[(f64, f64); 4]) -> String {
+    format!("M{:.1} {:.1}C{:.1} {:.1} {:.1} {:.1} {:.1} {:.1}", a.0, a.1, b.0, b.1, c.0, c.1, d.0, d.1)
+}
+
+/// Which way a tree uses a link, or both. Arrows of trees side by side are one behind the other.
+fn arrows(out: &mut String, [a, b, c, d]: &[(f64, f64); 4], ways: [bool; 2], place: usize, colour: &str) {
+    for (way, _) in ways.iter().enumerate().filter(|(_, used)| **used) {
+        let t = 0.35 + 0.06 * (place % 4) as f64 + 0.1 * way as f64;
+        let of = |a: f64, b: f64, c: f64, d: f64| {
+            let u = 1.0 - t;
+            let at = u * u * u * a + 3.0 * u * u * t * b + 3.0 * u * t * t * c + t * t * t * d;
+            (at, u * u * (b - a) + 2.0 * u * t * (c - b) + t * t * (d - c))
+        };
+        let ((x, dx), (y, dy)) = (of(a.0, b.0, c.0, d.0), of(a.1, b.1, c.1, d.1));
+        let angle = dy.atan2(dx).to_degrees() + 180.0 * way as f64;
+        let _ = writeln!(
+            out,
+            "<path d=\"M4 0L-4 -3.5V3.5z\" transform=\"translate({x:.1} {y:.1}) rotate({angle:.0})\" fill=\"{colour}\" stroke=\"white\" stroke-width=\"0.5\"/>"
         );
     }
 }

@@ -2,11 +2,14 @@
 //!
 //! As a tree that grows from the source to the right, by breadth-first search: a column for each distance. Each host has a row
 //! of its own, so that what is said of it can stand at the right end of that row. A switch is in the middle of what hangs on
-//! it. O(V log V + E).
+//! it, or, where nothing does, of its neighbours. O(V log V + E), and for switches on which nothing hangs O(V) each.
 
 use std::collections::{HashMap, VecDeque};
 
 use gridcast_core::broadcast::topology::Topology;
+
+/// Least distance of a switch on which nothing hangs from others in its column, rows.
+const APART: f64 = 2.0;
 
 /// Columns and rows, counted from 0, of all vertices, hosts first.
 #[derive(Debug, Default)]
@@ -51,7 +54,7 @@ impl Layout {
         let mut stack = vec![root];
         while let Some(vertex) = stack.pop() {
             walk.push(vertex);
-            if vertex < hosts || behind[vertex].is_empty() {
+            if vertex < hosts {
                 self.rows[vertex] = self.size.1 as f64;
                 self.size.1 += 1;
             }
@@ -62,6 +65,30 @@ impl Layout {
                 self.rows[vertex] = f64::midpoint(self.rows[first], self.rows[last]);
             }
         }
+        let bare: Vec<usize> =
+            walk.iter().copied().filter(|&vertex| vertex >= hosts && behind[vertex].is_empty()).collect();
+        let mut placed: Vec<usize> =
+            walk.into_iter().filter(|&vertex| vertex < hosts || !behind[vertex].is_empty()).collect();
+        for vertex in bare {
+            self.place_bare(vertex, &joined[vertex], &placed);
+            placed.push(vertex);
+        }
+    }
+
+    /// A switch on which nothing hangs is as near to the middle of its neighbours as others in its column leave it room.
+    fn place_bare(&mut self, vertex: usize, neighbours: &[usize], placed: &[usize]) {
+        let around: Vec<f64> = neighbours.iter().map(|&near| self.rows[near]).collect();
+        let middle = around.iter().sum::<f64>() / around.len().max(1) as f64;
+        let column = placed.iter().filter(|&&other| self.columns[other] == self.columns[vertex]);
+        let taken: Vec<f64> = column.map(|&other| self.rows[other]).collect();
+        let free = |row: f64| row >= 0.0 && taken.iter().all(|other| (other - row).abs() >= APART);
+        let steps = (0..=4 * (taken.len() + 1)).flat_map(|step| {
+            let away = step as f64 * APART / 2.0;
+            [middle + away, middle - away]
+        });
+        let row = steps.into_iter().find(|&row| free(row)).unwrap_or(middle);
+        self.rows[vertex] = row;
+        self.size.1 = self.size.1.max(row.ceil() as usize + 1);
     }
 }
 

@@ -1,15 +1,15 @@
 //! A plan for a terminal: at most 100 columns.
 
-use gridcast_core::broadcast::plan::{Arrival, Plan, Relay, Tree};
+use gridcast_core::broadcast::plan::{Arrival, Plan, Tree};
 
-use crate::report::parts::{cut, line};
+use crate::report::parts::line;
 
-use super::{percent, word};
+use super::{COLUMNS, counted, folded, percent, relays, shortened, word};
 
-/// Widest line.
-const COLUMNS: usize = 100;
 /// Longest name shown.
 const NAME: usize = 40;
+/// The same in a row of hops.
+const IN_HOPS: usize = 20;
 /// Most hosts and trees listed.
 const LISTED: usize = 32;
 
@@ -22,19 +22,16 @@ pub(super) fn render(plan: &Plan) -> String {
 }
 
 fn heading(out: &mut String, plan: &Plan) {
-    let relay = match plan.relay {
-        Relay::Asynchronous => "from disk",
-        Relay::Synchronous => "with backpressure",
-    };
-    line!(
-        out,
-        "{} from {} to {}, relays {relay}: {}{}",
+    let text = format!(
+        "{} from {} to {}, relays {}: {}{}",
         word(plan.strategy),
-        cut(&plan.source, NAME),
+        shortened(&plan.source, NAME),
         counted(plan.destinations.len(), "host"),
+        relays(plan.relay),
         counted(plan.trees.len(), "tree"),
         plan.plan_milliseconds.map_or_else(String::new, |ms| format!(", planned in {ms:.1} ms")),
     );
+    folded(out, "", &text);
     line!(
         out,
         "{:.1} Mbit/s in all, {:.1} % of the bound of {:.1}",
@@ -46,13 +43,10 @@ fn heading(out: &mut String, plan: &Plan) {
         let percent = percent(plan.aggregate_mbps, optimum);
         line!(out, "{percent:.1} % of {optimum:.1}, the most that any plan can reach");
     }
-    for name in plan.unreachable.iter().flatten() {
-        line!(out, "{} cannot be reached", cut(name, NAME));
+    if let Some(names) = plan.unreachable.as_ref().filter(|names| !names.is_empty()) {
+        let names: Vec<String> = names.iter().map(|name| shortened(name, NAME)).collect();
+        folded(out, "cannot be reached: ", &names.join(", "));
     }
-}
-
-fn counted(count: usize, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 /// All hosts, or of many those with the least of their bound.
@@ -73,7 +67,7 @@ fn hosts(out: &mut String, plan: &Plan) {
         line!(
             out,
             "{:width$}  {:>12.1}  {:>12.1}  {:>6.1}",
-            cut(&host.name, NAME),
+            shortened(&host.name, NAME),
             host.rate_mbps,
             host.bound_mbps,
             percent(host.rate_mbps, host.bound_mbps)
@@ -105,7 +99,7 @@ fn hops(tree: &Tree, room: usize) -> String {
     let mut text = String::new();
     let mut at = "";
     for hop in &tree.hops {
-        let (from, to) = (cut(&hop.from, NAME), cut(&hop.to, NAME));
+        let (from, to) = (shortened(&hop.from, IN_HOPS), shortened(&hop.to, IN_HOPS));
         let part = match (at == hop.from, text.is_empty()) {
             (true, _) => format!(" > {to}"),
             (false, true) => format!("{from} > {to}"),

@@ -3,6 +3,8 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use super::super::topology::{MAX_MBPS, MIN_MBPS};
+
 /// A fault at a time since the beginning.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fault {
@@ -48,7 +50,7 @@ pub enum FaultError {
          heal=A,B or link=A,B,MBPS"
     )]
     Unknown(String),
-    #[error("`{0}` is no rate; write Mbit/s above 0")]
+    #[error("`{0}` is no rate; write {MIN_MBPS} to {MAX_MBPS} Mbit/s")]
     BadRate(String),
 }
 
@@ -110,7 +112,7 @@ fn time_of(text: &str) -> Result<Duration, FaultError> {
 }
 
 fn rate_of(text: &str) -> Result<f64, FaultError> {
-    let rate = text.parse::<f64>().ok().filter(|rate| rate.is_finite() && *rate > 0.0);
+    let rate = text.parse::<f64>().ok().filter(|rate| (MIN_MBPS..=MAX_MBPS).contains(rate));
     rate.ok_or_else(|| FaultError::BadRate(text.to_owned()))
 }
 
@@ -146,6 +148,8 @@ mod tests {
         {
             assert!(refused(text).contains("no fault"), "{text}");
         }
-        assert!(refused("at=3s slow=B,0").contains("no rate"));
+        for rate in ["0", "-1", "NaN", "inf", "1e9", "1e-9", "x"] {
+            assert!(refused(&format!("at=3s slow=B,{rate}")).contains("no rate"));
+        }
     }
 }

@@ -79,8 +79,12 @@ impl World<'_> {
         })
     }
 
+    /// Once at a time, however often a host asks for it.
     fn wake(&mut self, vertex: usize, time: Duration) {
-        self.schedule(nanos(time).max(self.now), Happening::Arrives(vertex, Event::Woken, self.epoch));
+        let time = nanos(time).max(self.now);
+        if self.wakes.insert((vertex, time)) {
+            self.schedule(time, Happening::Arrives(vertex, Event::Woken, self.epoch));
+        }
     }
 
     fn completed(&mut self, vertex: usize) {
@@ -146,6 +150,7 @@ impl World<'_> {
         let (stream, chunk) = self.hops[hop].running.take()?;
         let (bits, changed) = self.links.stop(self.now, stream);
         self.streams.remove(&stream);
+        self.forget_end(stream);
         let state = &mut self.hops[hop];
         state.bits += bits - state.counted;
         state.idle_since = Some(self.now);

@@ -64,6 +64,10 @@ pub(super) struct World<'a> {
     pub(super) now: u64,
     heap: BinaryHeap<Reverse<(u64, u64)>>,
     happenings: BTreeMap<u64, Happening>,
+    /// When each stream ends: its happening.
+    ends: BTreeMap<u64, u64>,
+    /// When hosts (vertices) want to be woken.
+    pub(super) wakes: BTreeSet<(usize, u64)>,
     sequence: u64,
     /// Events at this very moment.
     pub(super) inbox: VecDeque<(usize, Event)>,
@@ -132,6 +136,8 @@ impl<'a> World<'a> {
             now: 0,
             heap: BinaryHeap::new(),
             happenings: BTreeMap::new(),
+            ends: BTreeMap::new(),
+            wakes: BTreeSet::new(),
             sequence: 0,
             inbox: VecDeque::new(),
             epoch: 1,
@@ -177,6 +183,7 @@ impl<'a> World<'a> {
         for host in &mut self.hosts {
             host.node = None;
         }
+        self.wakes.clear();
         for (number, vertex) in self.vertices.clone().into_iter().enumerate() {
             self.begin(vertex, number, entrance);
         }
@@ -271,6 +278,9 @@ impl<'a> World<'a> {
                 continue;
             }
             self.now = time;
+            if let Happening::Arrives(host, Event::Woken, _) = happening {
+                self.wakes.remove(&(host, time));
+            }
             self.happen(happening);
             self.deliver();
             self.ask_coordinator();
@@ -304,12 +314,26 @@ impl<'a> World<'a> {
         self.looked = self.now;
     }
 
-    /// Notes when streams end now.
+    /// Notes when streams end now, instead of when they were to end before.
     pub(super) fn predict(&mut self, changed: Vec<Prospect>) {
         for prospect in changed {
+            self.forget_end(prospect.stream);
             if let (Some(end), Some(&hop)) = (prospect.end, self.streams.get(&prospect.stream)) {
                 self.schedule(end, Happening::End(prospect, hop));
+                self.ends.insert(prospect.stream, self.sequence);
             }
+        }
+        // What was forgotten must not pile up.
+        if self.heap.len() > 2 * self.happenings.len() + 4096 {
+            let happenings = &self.happenings;
+            self.heap.retain(|Reverse((_, number))| happenings.contains_key(number));
+        }
+    }
+
+    /// A stream does not end when it was to end.
+    pub(super) fn forget_end(&mut self, stream: u64) {
+        if let Some(number) = self.ends.remove(&stream) {
+            self.happenings.remove(&number);
         }
     }
 
