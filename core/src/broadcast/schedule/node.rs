@@ -69,6 +69,7 @@ impl Node {
         self.now = self.now.max(now);
         match event {
             Event::Started => self.started(),
+            Event::Told { message, .. } if !message.is_plausible() => {}
             Event::Told { from, message } => self.told(from, message),
             Event::Received { from, tree, chunk, intact } => self.received(from, tree, chunk, intact),
             Event::Gone { host } => self.lost(host),
