@@ -160,7 +160,7 @@ fn what_is_far_too_large_is_refused_at_once() {
     let links = "{a: S, b: A, mbps: 1},\n".repeat(100_001);
     let mut bomb = "hosts:\n- &a [1,1,1,1,1,1,1,1,1]\n".to_owned();
     for (last, name) in ('a'..'l').zip('b'..'m') {
-        bomb += &format!("- &{name} [{}]\n", format!("*{last},").repeat(9));
+        bomb.extend(["- &", &name.to_string(), " [", &format!("*{last},").repeat(9), "]\n"]);
     }
     for (text, words) in [
         (format!("hosts: [{}]\nlinks: [{{]", hosts(20_001)), "hosts: more than 20000"),

@@ -42,7 +42,11 @@ impl Bytes<'_> {
 fn network(star: bool) -> Topology {
     let names = ["S", "A", "B", "C", "D"];
     let links = if star {
-        names.iter().zip([900.0, 500.0, 100.0, 300.0, 300.0]).map(|(name, mbps)| Link::new(name, "X", mbps)).collect()
+        names
+            .iter()
+            .zip([900.0, 500.0, 100.0, 300.0, 300.0])
+            .map(|(name, mbps)| Link::new(name, "X", mbps))
+            .collect()
     } else {
         (0..5).map(|host| Link::new(names[host], names[(host + 1) % 5], 100.0 + 50.0 * host as f64)).collect()
     };
@@ -81,22 +85,25 @@ pub(crate) fn check(data: &[u8]) {
             }
         }
         now += Duration::from_millis(u64::from(bytes.next().unwrap_or_default()));
-        event = next(&mut bytes);
+        event = next(&mut bytes, me, shape.hosts().len());
     }
 }
 
-fn next(bytes: &mut Bytes<'_>) -> Option<Event> {
-    Some(match bytes.next()? % 12 {
+/// What comes from elsewhere is known to come from another host of the plan: each has a certificate.
+fn next(bytes: &mut Bytes<'_>, me: usize, hosts: usize) -> Option<Event> {
+    let kind = bytes.next()? % 12;
+    let other = (me + 1 + usize::from(bytes.next()?) % (hosts - 1)) % hosts;
+    Some(match kind {
         0 => Event::Woken,
         1 => Event::Gone { host: bytes.number()? },
         2 => Event::Back { host: bytes.number()? },
         3 | 4 => Event::Received {
-            from: bytes.number()?,
+            from: other,
             tree: bytes.number()?,
             chunk: bytes.chunk()?,
             intact: bytes.next()? < 224,
         },
-        _ => Event::Told { from: bytes.number()?, message: message(bytes)? },
+        _ => Event::Told { from: other, message: message(bytes)? },
     })
 }
 
