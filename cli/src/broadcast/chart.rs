@@ -103,7 +103,7 @@ impl<'a> Chart<'a> {
                 "{}: {:.1} Mbit/s in all, {:.1} % of the bound of {bound_mbps:.1}; last after {} s{missing}",
                 word(carried.strategy),
                 carried.aggregate_mbps,
-                percent(carried.aggregate_mbps, *bound_mbps),
+                self.simulation.percent(carried),
                 seconds(carried.seconds),
             );
             text(out, (MARGIN + 22.0, y), "", &told);

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::{args, failure::Failure, topology};
 
-use super::{chart, destinations, json, options, planned, print, strategy, summary, word};
+use super::{chart, destinations, json, options, percent, planned, print, strategy, summary, word};
 
 /// Longest time that is simulated: hops are looked at twice in each second of it.
 const MOST_SECONDS: f64 = 1e7;
@@ -89,6 +89,14 @@ pub(super) struct Happened {
 pub(super) struct FaultAt {
     pub(super) seconds: f64,
     pub(super) fault: String,
+}
+
+impl Simulation {
+    /// Percent of the bound that the hosts reach together which it is of; those that joined have no part in it.
+    pub(super) fn percent(&self, carried: &Carried) -> f64 {
+        let named = carried.nodes.iter().filter(|node| node.bound_mbps.is_some());
+        percent(named.map(|node| node.rate_mbps).sum(), self.bound_mbps)
+    }
 }
 
 /// `gridcast simulate TOPOLOGY --source S --size SIZE …`

@@ -61,7 +61,7 @@ fn strategies(out: &mut String, simulation: &Simulation) {
             "{:17}  {:>12.1}  {:>10.1}  {:>12}  {:>11}  {:>14}  {:>5}",
             word(carried.strategy),
             carried.aggregate_mbps,
-            percent(carried.aggregate_mbps, simulation.bound_mbps),
+            simulation.percent(carried),
             seconds(carried.seconds) + " s",
             format!("{complete}/{}", carried.nodes.len()),
             size(carried.duplicate_bytes),
