@@ -82,6 +82,9 @@ fn text(file: &Path) -> Result<String, String> {
 
 /// Reads YAML or JSON.
 pub(crate) fn parse(text: &str) -> Result<Declared, String> {
+    if text.trim().is_empty() {
+        return Err(format!("line 1: the file is empty; {FORMAT}"));
+    }
     // Y is a switch, not a truth value. A link with all its fields is 22 nodes.
     let options = serde_saphyr::options! {
         strict_booleans: true,
@@ -111,7 +114,24 @@ pub(crate) fn parse(text: &str) -> Result<Declared, String> {
 fn reason(error: &serde_saphyr::Error) -> String {
     let text = error.without_snippet().to_string();
     let end = text.rfind(" at line ").or_else(|| text.rfind(" (at line ")).unwrap_or(text.len());
-    text[..end].lines().next().unwrap_or_default().to_owned()
+    let text = text[..end].lines().next().unwrap_or_default();
+    // The reader's own words for what a file must not have.
+    let refused = [
+        ("Documents {", "a second document; give one"),
+        ("Aliases {", "too many aliases; write what they stand for"),
+        ("Anchors {", "too many anchors; leave them out"),
+        ("Events {", "too many entries; split the network"),
+        ("Nodes {", "too many entries; split the network"),
+        ("Depth {", "nested too deeply"),
+        ("recursion limit", "nested too deeply"),
+    ];
+    if let Some((_, words)) = refused.iter().find(|(word, _)| text.contains(word)) {
+        return (*words).to_owned();
+    }
+    match text.split_once(", set DuplicateKeyPolicy") {
+        Some((before, _)) => before.to_owned(),
+        None => text.to_owned(),
+    }
 }
 
 /// Which entry of which list is being read.
@@ -282,7 +302,8 @@ mod tests {
             ("switches: [a]", "missing field `hosts`"),
             ("hosts: [", "line "),
             ("hi", "a mapping with `hosts`"),
-            ("", "a mapping with `hosts`"),
+            ("", "line 1: the file is empty"),
+            (" \n", "line 1: the file is empty"),
         ] {
             let message = parse(text).unwrap_err();
             assert!(message.contains(part), "{text:?}: {message}");

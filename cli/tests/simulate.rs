@@ -203,9 +203,16 @@ fn wrong_input_is_exit_code_2_and_names_the_field() {
         assert_eq!(output.status.code(), Some(2), "{size}");
         assert!(said(&output).contains("--size"), "{}", said(&output));
     }
+    let ages = simulate(&[EXAMPLE, "--source", "S", "--size", "1TB", "--fault", "at=1s link=X,Y,0.001"]);
+    assert_eq!(ages.status.code(), Some(2));
+    assert!(
+        said(&ages).contains("--fault: the data needs 92593 days with link=X,Y,0.001"),
+        "{}",
+        said(&ages)
+    );
     let slow = simulate(&[EXAMPLE, "--source", "S", "--size", "1000TB"]);
     assert_eq!(slow.status.code(), Some(2));
-    assert!(said(&slow).contains("--size: `B` would need"), "{}", said(&slow));
+    assert!(said(&slow).contains("--size: the data needs 926 days to `B`"), "{}", said(&slow));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::report::parts::size;
 
 use super::{
     counted, percent, shortened,
-    simulation::{Carried, Node, Simulation},
+    simulation::{Carried, FaultAt, Node, Simulation},
     summary::{ideal, seconds},
     word,
 };
@@ -22,6 +22,8 @@ const ROW: f64 = 18.0;
 const PLOT: f64 = 560.0;
 const FIGURES: f64 = 300.0;
 const NEVER: f64 = 44.0;
+/// Least width of all: heading and legend.
+const LEAST: f64 = 900.0;
 /// Width of a letter of a name, and most letters of one.
 const LETTER: f64 = 7.0;
 const NAME: usize = 40;
@@ -60,7 +62,9 @@ impl<'a> Chart<'a> {
     }
 
     fn render(&self) -> String {
-        let (width, height) = (self.left + PLOT + NEVER + FIGURES, self.bottom + 2.0 * ROW + MARGIN);
+        let figures = if self.simulation.strategies.len() == 1 { FIGURES } else { MARGIN };
+        let width = (self.left + PLOT + NEVER + figures).max(LEAST);
+        let height = self.bottom + 2.0 * ROW + MARGIN;
         let mut out = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
              viewBox=\"0 0 {width:.0} {height:.0}\" font-family=\"sans-serif\" font-size=\"12\" fill=\"#222\">\n\
@@ -99,7 +103,7 @@ impl<'a> Chart<'a> {
                 "{}: {:.1} Mbit/s in all, {:.1} % of the bound of {bound_mbps:.1}; last after {} s{missing}",
                 word(carried.strategy),
                 carried.aggregate_mbps,
-                percent(carried.aggregate_mbps, *bound_mbps),
+                self.simulation.percent(carried),
                 seconds(carried.seconds),
             );
             text(out, (MARGIN + 22.0, y), "", &told);
@@ -123,6 +127,11 @@ impl<'a> Chart<'a> {
                 text(out, (x, y), "font-size=\"11\" fill=\"#555\" text-anchor=\"middle\"", &figure(time));
             }
         }
+        let missing = |carried: &Carried| carried.nodes.iter().any(|node| node.seconds.is_none());
+        if self.simulation.strategies.iter().any(missing) {
+            let at = (self.left + PLOT + 6.0, self.top - 8.0);
+            text(out, at, "font-size=\"11\" fill=\"#555\"", "never");
+        }
         let scale = if self.axis.logarithmic { "seconds, logarithmic" } else { "seconds" };
         let centre = "font-size=\"11\" fill=\"#555\" text-anchor=\"middle\"";
         text(out, (self.left + PLOT / 2.0, self.bottom + 32.0), centre, scale);
@@ -131,7 +140,9 @@ impl<'a> Chart<'a> {
     /// A dashed line for each, and its name on a line of its own.
     fn faults(&self, out: &mut String) {
         let named = self.simulation.faults.len().min(NAMED_FAULTS);
-        for (number, fault) in self.simulation.faults.iter().enumerate() {
+        let mut faults: Vec<&FaultAt> = self.simulation.faults.iter().collect();
+        faults.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
+        for (number, fault) in faults.into_iter().enumerate() {
             if fault.seconds > self.axis.end {
                 continue;
             }

@@ -14,7 +14,7 @@ use gridcast_core::broadcast::{
     topology::{Host, Topology},
 };
 
-use super::{layout::Layout, percent, shortened, word};
+use super::{curve::Curve, layout::Layout, percent, shortened, word};
 
 /// Pixels from one column of the network to the next, and from one row to the next in small and in large networks.
 const COLUMN: f64 = 130.0;
@@ -188,7 +188,7 @@ impl Canvas<'_> {
             let (Some(&a), Some(&b)) = ends else { continue };
             let ends = (a.min(b), a.max(b));
             let curve = |shift: f64| self.curve(ends.0, ends.1, shift);
-            let _ = writeln!(out, "<path d=\"{}\" fill=\"none\" stroke=\"#ccc\"/>", path(&curve(0.0)));
+            let _ = writeln!(out, "<path d=\"{}\" fill=\"none\" stroke=\"#ccc\"/>", curve(0.0).path());
             let trees = used.remove(&ends).unwrap_or_default();
             let step = (BUNDLE / trees.len().max(1) as f64).min(2.5);
             for (place, (&tree, &ways)) in trees.iter().enumerate() {
@@ -198,10 +198,10 @@ impl Canvas<'_> {
                 let _ = writeln!(
                     out,
                     "<path d=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"{width:.2}\"/>",
-                    path(&curve)
+                    curve.path()
                 );
                 if self.network.links.len() <= LABELLED {
-                    arrows(&mut labels, &curve, ways, place, &colour);
+                    curve.arrows(&mut labels, ways, place, &colour);
                 }
             }
             // Links that join the same two are one line, with one label.
@@ -248,8 +248,8 @@ impl Canvas<'_> {
         );
     }
 
-    /// A curve from one vertex to another, as the four points of Bézier; a bow where both are in one column.
-    fn curve(&self, a: usize, b: usize, shift: f64) -> [(f64, f64); 4] {
+    /// A curve from one vertex to another; a bow where both are in one column.
+    fn curve(&self, a: usize, b: usize, shift: f64) -> Curve {
         let ((ax, ay), (bx, by)) = (self.at(a), self.at(b));
         let (first, second) = if self.layout.columns[a] == self.layout.columns[b] {
             (ax + COLUMN / 2.0, bx + COLUMN / 2.0)
@@ -257,7 +257,7 @@ impl Canvas<'_> {
             (f64::midpoint(ax, bx), f64::midpoint(ax, bx))
         };
         let (ay, by) = (ay + shift, by + shift);
-        [(ax, ay), (first, ay), (second, by), (bx, by)]
+        Curve([(ax, ay), (first, ay), (second, by), (bx, by)])
     }
 
     fn vertices(&self, out: &mut String) {
@@ -355,34 +355,12 @@ fn title(plan: &Plan) -> String {
     )
 }
 
-fn path([a, b, c, d]: &[(f64, f64); 4]) -> String {
-    format!("M{:.1} {:.1}C{:.1} {:.1} {:.1} {:.1} {:.1} {:.1}", a.0, a.1, b.0, b.1, c.0, c.1, d.0, d.1)
-}
-
-/// Which way a tree uses a link, or both. Arrows of trees side by side are one behind the other.
-fn arrows(out: &mut String, [a, b, c, d]: &[(f64, f64); 4], ways: [bool; 2], place: usize, colour: &str) {
-    for (way, _) in ways.iter().enumerate().filter(|(_, used)| **used) {
-        let t = 0.35 + 0.06 * (place % 4) as f64 + 0.1 * way as f64;
-        let of = |a: f64, b: f64, c: f64, d: f64| {
-            let u = 1.0 - t;
-            let at = u * u * u * a + 3.0 * u * u * t * b + 3.0 * u * t * t * c + t * t * t * d;
-            (at, u * u * (b - a) + 2.0 * u * t * (c - b) + t * t * (d - c))
-        };
-        let ((x, dx), (y, dy)) = (of(a.0, b.0, c.0, d.0), of(a.1, b.1, c.1, d.1));
-        let angle = dy.atan2(dx).to_degrees() + 180.0 * way as f64;
-        let _ = writeln!(
-            out,
-            "<path d=\"M4 0L-4 -3.5V3.5z\" transform=\"translate({x:.1} {y:.1}) rotate({angle:.0})\" fill=\"{colour}\" stroke=\"white\" stroke-width=\"0.5\"/>"
-        );
-    }
-}
-
 /// The colour of a tree: from blue over green to red.
 pub(super) fn colour(index: usize, count: usize) -> String {
     let part = index as f64 / (count.max(2) - 1) as f64;
     let hue = 230.0 * (1.0 - part);
     // Neighbours differ in lightness too.
-    let light = if index % 2 == 0 { 0.42 } else { 0.58 };
+    let light = if index.is_multiple_of(2) { 0.42 } else { 0.58 };
     let channel = |offset: f64| {
         let k = (offset + hue / 30.0) % 12.0;
         let chroma = 0.75 * f64::min(light, 1.0 - light);

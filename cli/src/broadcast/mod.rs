@@ -5,12 +5,14 @@
 //! dot         its trees for Graphviz
 //! drawing     the network and the trees as SVG
 //!   layout      where its hosts and switches are
+//!   curve       what joins them
 //! simulation  what comes of a plan in simulated time, as JSON
 //!   summary     for a terminal
 //!   chart       as SVG
 //! ```
 
 mod chart;
+mod curve;
 mod dot;
 mod drawing;
 mod layout;

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::{args, failure::Failure, topology};
 
-use super::{chart, destinations, json, options, planned, print, strategy, summary, word};
+use super::{chart, destinations, json, options, percent, planned, print, strategy, summary, word};
 
 /// Longest time that is simulated: hops are looked at twice in each second of it.
 const MOST_SECONDS: f64 = 1e7;
@@ -91,6 +91,14 @@ pub(super) struct FaultAt {
     pub(super) fault: String,
 }
 
+impl Simulation {
+    /// Percent of the bound that the hosts reach together which it is of; those that joined have no part in it.
+    pub(super) fn percent(&self, carried: &Carried) -> f64 {
+        let named = carried.nodes.iter().filter(|node| node.bound_mbps.is_some());
+        percent(named.map(|node| node.rate_mbps).sum(), self.bound_mbps)
+    }
+}
+
 /// `gridcast simulate TOPOLOGY --source S --size SIZE …`
 pub(crate) fn command(arguments: &args::Simulate) -> Result<ExitCode, Failure> {
     let asked = &arguments.broadcast;
@@ -131,19 +139,7 @@ fn strategies(strategies: args::Strategies) -> Vec<Strategy> {
 }
 
 fn carried(network: &Topology, plan: &Plan, settings: &Settings) -> Result<Carried, Failure> {
-    let slowest = plan.destinations.iter().filter(|arrival| arrival.rate_mbps > 0.0);
-    if let Some(arrival) = slowest.min_by(|a, b| a.rate_mbps.total_cmp(&b.rate_mbps)) {
-        let seconds = settings.size_bytes as f64 * 8.0 / 1e6 / arrival.rate_mbps;
-        if seconds > MOST_SECONDS {
-            let days = seconds / 86_400.0;
-            return Err(Failure::input(format!(
-                "--size: `{}` would need {days:.0} days at {} Mbit/s; give a size that takes at most {:.0} days",
-                arrival.name,
-                arrival.rate_mbps,
-                MOST_SECONDS / 86_400.0
-            )));
-        }
-    }
+    takes_no_ages(plan, settings)?;
     let outcome = simulate::simulate(network, plan, settings).map_err(|error| match error {
         SimulateError::UnknownHost { .. } | SimulateError::UnknownLink { .. } => {
             Failure::input(format!("--fault: {error}"))
@@ -179,6 +175,31 @@ fn carried(network: &Topology, plan: &Plan, settings: &Settings) -> Result<Carri
         links: outcome.links.into_iter().map(Traffic::from).collect(),
         timeline: outcome.timeline.into_iter().map(Happened::from).collect(),
     })
+}
+
+/// Refuses what would take longer than is simulated.
+fn takes_no_ages(plan: &Plan, settings: &Settings) -> Result<(), Failure> {
+    let arrivals = plan.destinations.iter().filter(|arrival| arrival.rate_mbps > 0.0);
+    let planned = arrivals.map(|arrival| ("--size", format!("to `{}`", arrival.name), arrival.rate_mbps));
+    let faults = settings.faults.iter().filter_map(|fault| match &fault.kind {
+        FaultKind::Slow(_, mbps) | FaultKind::Link(_, _, mbps) => {
+            Some(("--fault", format!("with {}", fault.kind), *mbps))
+        }
+        _ => None,
+    });
+    let Some((option, what, mbps)) = planned.chain(faults).min_by(|a, b| a.2.total_cmp(&b.2)) else {
+        return Ok(());
+    };
+    let days = |seconds: f64| seconds / 86_400.0;
+    let seconds = settings.size_bytes as f64 * 8.0 / 1e6 / mbps;
+    if seconds <= MOST_SECONDS {
+        return Ok(());
+    }
+    let (needs, most) = (days(seconds), days(MOST_SECONDS));
+    Err(Failure::input(format!(
+        "{option}: the data needs {needs:.0} days {what}, at {mbps} Mbit/s; at most {most:.0} days are simulated, give a \
+         smaller size or a higher rate"
+    )))
 }
 
 /// When a host that was not named takes part.

@@ -43,9 +43,17 @@ pub(super) fn render(simulation: &Simulation) -> String {
 
 fn strategies(out: &mut String, simulation: &Simulation) {
     line!(out, "");
-    let heading = ("strategy", "Mbit/s", "% of bound", "last after", "complete", "received twice", "plans");
-    let (a, b, c, d, e, f, g) = heading;
-    line!(out, "{a:17}  {b:>12}  {c:>10}  {d:>12}  {e:>11}  {f:>14}  {g:>5}");
+    line!(
+        out,
+        "{:17}  {:>12}  {:>10}  {:>12}  {:>11}  {:>14}  {:>5}",
+        "strategy",
+        "Mbit/s",
+        "% of bound",
+        "last after",
+        "complete",
+        "received twice",
+        "plans"
+    );
     for carried in &simulation.strategies {
         let complete = carried.nodes.iter().filter(|node| node.seconds.is_some()).count();
         line!(
@@ -53,7 +61,7 @@ fn strategies(out: &mut String, simulation: &Simulation) {
             "{:17}  {:>12.1}  {:>10.1}  {:>12}  {:>11}  {:>14}  {:>5}",
             word(carried.strategy),
             carried.aggregate_mbps,
-            percent(carried.aggregate_mbps, simulation.bound_mbps),
+            simulation.percent(carried),
             seconds(carried.seconds) + " s",
             format!("{complete}/{}", carried.nodes.len()),
             size(carried.duplicate_bytes),
@@ -146,7 +154,12 @@ fn matrix(out: &mut String, simulation: &Simulation, several: &[Carried]) {
     shown.truncate(LISTED);
     let width = shown.iter().map(|node| node.name.chars().count()).max().unwrap_or(0).clamp(7, NAMES.1);
     let (above, below): (Vec<_>, Vec<_>) = several.iter().map(|carried| heading(carried.strategy)).unzip();
-    let columns = |words: &[&str]| words.iter().map(|word| format!("{word:>9}")).collect::<String>();
+    let columns = |words: &[&str]| {
+        words.iter().fold(String::new(), |mut line, word| {
+            let _ = write!(line, "{word:>9}");
+            line
+        })
+    };
     line!(out, "");
     line!(out, "{:width$}{:>9}{}", "seconds", "at its", columns(&above));
     line!(out, "{:width$}{:>9}{}", "", "bound", columns(&below));

@@ -157,6 +157,22 @@ pub enum Message {
     },
 }
 
+/// Most entries of a tree that anybody speaks of.
+const MAX_ENTRIES: usize = u32::MAX as usize / 2;
+
+impl Message {
+    /// Whether its numbers can be, whoever sent it.
+    fn is_plausible(&self) -> bool {
+        match *self {
+            Self::Attach { position, .. } => position.is_none_or(|position| position <= MAX_ENTRIES),
+            Self::Attached { position, end, .. } => position.max(end.unwrap_or(0)) <= MAX_ENTRIES,
+            Self::Ready { upto, .. } => upto <= MAX_ENTRIES,
+            Self::Retired { end, .. } => end <= MAX_ENTRIES,
+            _ => true,
+        }
+    }
+}
+
 /// What happened at a host.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {

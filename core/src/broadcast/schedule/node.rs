@@ -85,6 +85,7 @@ impl Node {
         self.now = self.now.max(now);
         match event {
             Event::Started => self.started(),
+            Event::Told { message, .. } if !message.is_plausible() => {}
             Event::Told { from, message } => self.told(from, message),
             Event::Received { from, tree, chunk, intact } => self.received(from, tree, chunk, intact),
             Event::Withdrawn { to, tree, chunk } => self.tell(to, Message::Cancelled { tree, chunk }),
