@@ -107,8 +107,8 @@ mod tests {
                 // A member of the trees that reach at least so many; it gets no data of what one of its trees has carried.
                 let mut received: Vec<u64> = Vec::new();
                 for tree in (0..trees).filter(|&tree| reach[tree] >= member) {
-                    let has = |turn: &&Turn| !turn.carried.is_some_and(|by| reach[by] >= member);
-                    received.extend(carried[tree].iter().filter(has).map(|turn| turn.chunk));
+                    let lacks = |turn: &&Turn| turn.carried.is_none_or(|by| reach[by] < member);
+                    received.extend(carried[tree].iter().filter(lacks).map(|turn| turn.chunk));
                 }
                 received.sort_unstable();
                 prop_assert_eq!(received, (0..chunks).collect::<Vec<_>>(), "member {}", member);

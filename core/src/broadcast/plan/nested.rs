@@ -41,10 +41,11 @@ pub(super) fn pack(problem: &Problem<'_>, options: &Options) -> Result<Found, Pl
         }
     } else {
         let few = Problem { bounds: rates, ..problem.clone() };
-        if let Some(packing) = symmetric::pack(&few).filter(|packing| packing.trees.len() <= most) {
-            if is_nested(&members(&packing), problem.destinations.len()) {
-                return Ok(stable(packing));
-            }
+        let carried = |packing: &Packing| {
+            packing.trees.len() <= most && is_nested(&members(packing), problem.destinations.len())
+        };
+        if let Some(packing) = symmetric::pack(&few).filter(carried) {
+            return Ok(stable(packing));
         }
     }
     let flat = problem.flat()?;
