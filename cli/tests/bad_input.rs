@@ -206,7 +206,7 @@ fn what_a_local_run_cannot_do() {
         ),
         ("processes: 5", "processes: 5, remoteShell: SSH", &["spec.run.remoteShell", "Starter"]),
         ("{node: {path: PLACE/ics}}", "{s3: {bucket: ics}}", &["spec.data[0].source.s3", "use `node`"]),
-        ("{path: PLACE/ics}}", "{path: PLACE/ics}}, strategy: Fpfr", &["spec.data[0].strategy", "Stable"]),
+        ("{path: PLACE/ics}}", "{path: PLACE/ics}}, strategy: Best", &["strategy", "Best", "Stable"]),
         ("replicas: 2", "replicas: 200", &["spec.groups", "201 nodes", "200", "lower `replicas`"]),
         (
             "{policy: Never}",

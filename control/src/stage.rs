@@ -61,18 +61,19 @@ pub fn strategy(strategy: Strategy) -> plan::Strategy {
         Strategy::DepthFirst => plan::Strategy::DepthFirst,
         Strategy::Fpfr => plan::Strategy::Fpfr,
         Strategy::Dijkstra => plan::Strategy::Dijkstra,
+        Strategy::DijkstraEarliest => plan::Strategy::DijkstraEarliest,
     }
 }
 
-/// A plan by the strategy that was asked for, or, where that one is not offered, by the best that is. The plan says which
-/// made it. It is one that agents can carry out: a single tree, whatever `options` say.
+/// A plan by the strategy that was asked for, or, where its trees cannot be carried out, by the best that can. The plan says
+/// which made it. It is one that agents can carry out: of nested trees, whatever `options` say.
 pub fn plan_or_best(
     topology: &Topology,
     source: &str,
     destinations: &[String],
     options: &Options,
 ) -> Result<Plan, PlanError> {
-    let options = Options { executable: Executable::SingleTree, ..options.clone() };
+    let options = Options { executable: Executable::Nested, ..options.clone() };
     match plan::plan(topology, source, destinations, &options) {
         Err(PlanError::Unsupported { .. }) => {
             let options = Options { strategy: plan::Strategy::Stable, ..options };
@@ -207,11 +208,8 @@ mod tests {
         let hosts = ["s", "a", "b"].map(str::to_owned);
         let topology = Topology::one_switch(&hosts, 1000.0, 0.1);
         for asked in [Strategy::Stable, Strategy::Chain, Strategy::Fpfr, Strategy::Dijkstra] {
-            let options = Options {
-                strategy: strategy(asked),
-                executable: Executable::SingleTree,
-                ..Options::default()
-            };
+            let options =
+                Options { strategy: strategy(asked), executable: Executable::Nested, ..Options::default() };
             let strict = plan::plan(&topology, "s", &hosts[1..], &options);
             let plan = plan_or_best(&topology, "s", &hosts[1..], &options).unwrap();
             match strict {

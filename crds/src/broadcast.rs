@@ -31,6 +31,8 @@ use crate::{
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"),
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason"),
     printcolumn(name = "Nodes", type_ = "integer", json_path = ".status.nodesStaged"),
+    printcolumn(name = "Strategy", type_ = "string", json_path = ".status.strategy"),
+    printcolumn(name = "Trees", type_ = "integer", json_path = ".status.trees"),
     printcolumn(name = "Mbit/s", type_ = "number", json_path = ".status.aggregateMbps"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     printcolumn(name = "Message", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].message", priority = 1),

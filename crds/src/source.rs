@@ -137,8 +137,10 @@ pub enum Strategy {
     DepthFirst,
     /// Trees from Fast Parallel File Replication.
     Fpfr,
-    /// The tree of widest paths.
+    /// The tree of widest paths, behind the latest of the best parents.
     Dijkstra,
+    /// The same, behind the earliest of the best parents.
+    DijkstraEarliest,
 }
 
 impl Source {

@@ -225,6 +225,7 @@ async fn receive(
                 }
                 Message::Seal(seal) => return wire::hash(&seal.digest),
                 Message::Open(_) | Message::Entries(_) => return Err(Failure::corrupt("entries came twice")),
+                Message::Carried(_) => return Err(Failure::corrupt("a chunk of another tree")),
             }
         }
     };

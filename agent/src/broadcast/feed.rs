@@ -4,7 +4,7 @@
 //! messages. Whoever writes never waits for those who read (a source that reads files may, by [`Feed::room`]); a reader that
 //! falls behind the ring is told so, and reads that chunk from where it is stored.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use blake3::Hash;
@@ -22,6 +22,8 @@ pub(crate) enum Item {
     Data { chunk: u64, offset: u32, payload: Bytes },
     /// The end of a chunk.
     End { chunk: u64, hash: Hash },
+    /// Before a chunk that a retired tree has brought to its members: they get nothing more of it here.
+    Carried { chunk: u64, tree: usize },
 }
 
 /// What a reader finds at its position.
@@ -43,12 +45,20 @@ pub(crate) struct Cursor {
     reader: usize,
     ordinal: usize,
     offset: u32,
+    /// For each tree whether it reaches the reader.
+    of: Vec<bool>,
+    /// It knows already that another tree has carried its chunk.
+    told: bool,
 }
 
 impl Cursor {
     /// Whether the next message begins a chunk.
     pub(crate) fn is_between_chunks(&self) -> bool {
         self.offset == 0
+    }
+
+    fn next(&mut self) {
+        (self.ordinal, self.offset, self.told) = (self.ordinal + 1, 0, false);
     }
 }
 
@@ -75,6 +85,8 @@ pub(crate) struct Feed {
 struct Inner {
     log: Vec<u64>,
     logged: HashSet<u64>,
+    /// Chunks that a retired tree has brought to its members, with that tree and their length.
+    carried: HashMap<u64, (usize, u32)>,
     /// Bytes of the last chunk of the log that are here; none when it has ended.
     tail: Option<u32>,
     ring: VecDeque<Record>,
@@ -159,17 +171,35 @@ impl Feed {
         Ok(Place::Log)
     }
 
+    /// The retired `tree` has brought `chunk`, of `length` bytes, to its members. Where it is `here` for that reason, or will
+    /// be, it joins the log, to be read where it is stored; otherwise its data follows.
+    pub(crate) fn carried(&self, chunk: u64, tree: usize, length: u32, here: bool) -> Result<(), Failure> {
+        let mut inner = self.lock();
+        if inner.tail.is_some() || inner.logged.contains(&chunk) {
+            return Err(Failure::corrupt(format!("chunk {chunk} of tree {tree} came out of order")));
+        }
+        inner.carried.insert(chunk, (tree, length));
+        if here {
+            inner.log.push(chunk);
+            inner.logged.insert(chunk);
+            inner.written += u64::from(length);
+        }
+        drop(inner);
+        self.grown.send_replace(());
+        Ok(())
+    }
+
     /// Nothing more will come.
     pub(crate) fn close(&self) {
         self.lock().closed = true;
         self.grown.send_replace(());
     }
 
-    /// A reader at the beginning.
-    pub(crate) fn subscribe(&self) -> Cursor {
+    /// A reader at the beginning. `of` says for each tree whether it reaches the reader.
+    pub(crate) fn subscribe(&self, of: Vec<bool>) -> Cursor {
         let mut inner = self.lock();
         inner.readers.push(0);
-        Cursor { reader: inner.readers.len() - 1, ordinal: 0, offset: 0 }
+        Cursor { reader: inner.readers.len() - 1, ordinal: 0, offset: 0, of, told: false }
     }
 
     /// What is at the cursor; moves it behind what it returns.
@@ -178,6 +208,18 @@ impl Feed {
         let Some(&chunk) = inner.log.get(cursor.ordinal) else {
             return if inner.closed { Step::Closed } else { Step::Wait };
         };
+        if let Some(&(tree, length)) =
+            inner.carried.get(&chunk).filter(|_| cursor.offset == 0 && !cursor.told)
+        {
+            cursor.told = true;
+            if cursor.of.get(tree).copied().unwrap_or(false) {
+                cursor.next();
+                inner.readers[cursor.reader] += u64::from(length);
+                drop(inner);
+                self.moved.send_replace(());
+            }
+            return Step::Item(Item::Carried { chunk, tree });
+        }
         let key = (cursor.ordinal, cursor.offset);
         let at = inner.ring.partition_point(|record| (record.ordinal, record.offset) < key);
         match inner.ring.get(at) {
@@ -188,7 +230,8 @@ impl Feed {
                         cursor.offset += payload.len() as u32;
                         inner.readers[cursor.reader] += payload.len() as u64;
                     }
-                    Item::End { .. } => (cursor.ordinal, cursor.offset) = (cursor.ordinal + 1, 0),
+                    Item::End { .. } => cursor.next(),
+                    Item::Carried { .. } => {}
                 }
                 drop(inner);
                 self.moved.send_replace(());
@@ -216,7 +259,7 @@ impl Feed {
 
     /// The reader got the end of the chunk at its position from elsewhere.
     pub(crate) fn advance_chunk(&self, cursor: &mut Cursor) {
-        (cursor.ordinal, cursor.offset) = (cursor.ordinal + 1, 0);
+        cursor.next();
         self.moved.send_replace(());
     }
 
@@ -280,105 +323,4 @@ impl Drop for Feed {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn feed(limit: u64) -> Feed {
-        Feed::new(limit, Arc::default())
-    }
-
-    fn data(chunk: u64, offset: u32, bytes: &'static [u8]) -> Item {
-        Item::Data { chunk, offset, payload: Bytes::from_static(bytes) }
-    }
-
-    fn push(feed: &Feed, item: &Item, length: u32) -> Place {
-        match item {
-            Item::Data { chunk, offset, payload } => {
-                feed.push_data(*chunk, *offset, payload, length).unwrap()
-            }
-            Item::End { chunk, hash } => feed.push_end(*chunk, *hash, length).unwrap(),
-        }
-    }
-
-    #[test]
-    fn a_reader_gets_messages_before_their_chunk_is_complete() {
-        let feed = feed(100);
-        let mut cursor = feed.subscribe();
-        assert_eq!(feed.step(&mut cursor), Step::Wait);
-        push(&feed, &data(7, 0, b"ab"), 4);
-        assert_eq!(feed.step(&mut cursor), Step::Item(data(7, 0, b"ab")));
-        assert_eq!(feed.step(&mut cursor), Step::Wait);
-        push(&feed, &data(7, 2, b"cd"), 4);
-        let end = Item::End { chunk: 7, hash: blake3::hash(b"abcd") };
-        push(&feed, &end, 4);
-        assert_eq!(feed.step(&mut cursor), Step::Item(data(7, 2, b"cd")));
-        assert_eq!(feed.step(&mut cursor), Step::Item(end));
-        assert_eq!(feed.step(&mut cursor), Step::Wait);
-        feed.close();
-        assert_eq!(feed.step(&mut cursor), Step::Closed);
-    }
-
-    #[test]
-    fn a_slow_reader_is_sent_to_the_store_and_comes_back() {
-        let feed = feed(4);
-        let mut slow = feed.subscribe();
-        for chunk in 0..3 {
-            push(&feed, &data(chunk, 0, b"abcd"), 4);
-            push(&feed, &Item::End { chunk, hash: blake3::hash(b"abcd") }, 4);
-        }
-        for chunk in 0..2 {
-            assert_eq!(feed.step(&mut slow), Step::Behind { chunk, offset: 0 });
-            feed.advance(&mut slow, 2);
-            assert_eq!(feed.step(&mut slow), Step::Behind { chunk, offset: 2 });
-            feed.advance(&mut slow, 2);
-            feed.advance_chunk(&mut slow);
-        }
-        assert_eq!(feed.step(&mut slow), Step::Item(data(2, 0, b"abcd")));
-    }
-
-    #[test]
-    fn the_ring_is_bounded_and_gives_back_what_it_counted() {
-        let counters = Arc::new(Counters::default());
-        let feed = Feed::new(10, counters.clone());
-        for chunk in 0..100 {
-            push(&feed, &data(chunk, 0, b"abcd"), 4);
-            push(&feed, &Item::End { chunk, hash: blake3::hash(b"") }, 4);
-        }
-        assert_eq!(counters.buffered_bytes(), 8);
-        assert_eq!(counters.buffered_bytes_peak(), 12);
-        drop(feed);
-        assert_eq!(counters.buffered_bytes(), 0);
-    }
-
-    #[test]
-    fn only_a_chunk_that_was_here_is_a_repair() {
-        let feed = feed(100);
-        push(&feed, &data(0, 0, b"abcd"), 4);
-        push(&feed, &Item::End { chunk: 0, hash: blake3::hash(b"") }, 4);
-        assert_eq!(push(&feed, &data(0, 0, b"abcd"), 4), Place::Repair);
-        assert_eq!(push(&feed, &Item::End { chunk: 0, hash: blake3::hash(b"") }, 4), Place::Repair);
-        assert_eq!(push(&feed, &data(1, 0, b"ab"), 4), Place::Log);
-        let bytes = Bytes::from_static(b"ab");
-        for (chunk, offset, length) in [(1, 0, 4), (1, 3, 4), (1, 2, 3), (2, 0, 4)] {
-            assert!(feed.push_data(chunk, offset, &bytes, length).is_err(), "{chunk} {offset} {length}");
-        }
-        assert!(feed.push_end(1, blake3::hash(b""), 4).is_err());
-        assert!(feed.push_end(5, blake3::hash(b""), 4).is_err());
-    }
-
-    #[tokio::test]
-    async fn a_writer_that_wants_to_waits_for_the_fastest_reader_only() {
-        let feed = Arc::new(feed(100));
-        let mut fast = feed.subscribe();
-        let _slow = feed.subscribe();
-        push(&feed, &data(0, 0, b"abcd"), 8);
-        let waiting = tokio::spawn({
-            let feed = feed.clone();
-            async move { feed.room(2, 4).await }
-        });
-        tokio::task::yield_now().await;
-        assert!(!waiting.is_finished());
-        feed.step(&mut fast);
-        waiting.await.unwrap();
-    }
-}
+mod tests;

@@ -19,6 +19,7 @@ use super::failure::{Failure, Fault};
 use super::feed::Item;
 use super::ledger::Ledger;
 use super::outlet::Outlet;
+use super::pace::Pace;
 use super::wire::message;
 use super::{HOP_GRACE, MAX_FRAME_BYTES, STREAM_WINDOW_BYTES};
 use crate::tls::Identity;
@@ -83,6 +84,8 @@ pub(crate) struct Hop {
     pub(crate) from: String,
     pub(crate) child: v1::Peer,
     pub(crate) identity: Identity,
+    /// Mbit/s of payload that it is held to.
+    pub(crate) pace: Option<f64>,
 }
 
 /// Carries the feed that `outlet` reads to the child. Returns when the child has everything, or the fault: that of the child
@@ -173,6 +176,7 @@ async fn try_pump(
     let dataset = outlet.dataset().await?;
     let mut seal = Some(outlet.seal());
     let mut closed = false;
+    let mut pace = Pace::new(hop.pace);
     loop {
         let between = outlet.is_between_chunks();
         let content = tokio::select! {
@@ -188,7 +192,7 @@ async fn try_pump(
                     closed = true;
                     continue;
                 };
-                count(&outlet, &item);
+                pace.take(count(&outlet, &item)).await;
                 wire_item(item)
             }
             sealed = wait_seal(seal.as_mut()), if closed && seal.is_some() => {
@@ -202,10 +206,12 @@ async fn try_pump(
     }
 }
 
-fn count(outlet: &Outlet, item: &Item) {
-    if let Item::Data { payload, .. } = item {
-        outlet.count_sent(payload.len() as u64);
-    }
+/// Counts the payload that is sent.
+fn count(outlet: &Outlet, item: &Item) -> u64 {
+    let Item::Data { payload, .. } = item else { return 0 };
+    let bytes = payload.len() as u64;
+    outlet.count_sent(bytes);
+    bytes
 }
 
 async fn wait_seal(seal: Option<&mut watch::Receiver<Option<v1::Seal>>>) -> Result<v1::Seal, Failure> {
@@ -246,6 +252,7 @@ pub(crate) fn wire_item(item: Item) -> Message {
         Item::End { chunk, hash } => {
             Message::ChunkEnd(v1::ChunkEnd { chunk, blake3: Bytes::copy_from_slice(hash.as_bytes()) })
         }
+        Item::Carried { chunk, tree } => Message::Carried(v1::Carried { chunk, tree: tree as u32 }),
     }
 }
 

@@ -139,6 +139,15 @@ impl Member {
                 self.intake.send(tree, Item::End { chunk, hash }).await;
                 Ok(())
             }
+            Message::Carried(v1::Carried { chunk, tree: by }) => {
+                let by = by as usize;
+                if by == tree || by >= self.routes.trees() {
+                    return Err(Failure::corrupt(format!("chunk {chunk} of tree {by} in tree {tree}")));
+                }
+                let length = self.chunk_length(chunk).await?;
+                let here = self.routes.parent(by, &self.node.name).is_some();
+                self.feeds[tree].carried(chunk, by, length, here)
+            }
             Message::Seal(seal) => {
                 self.seal.send_if_modified(|known| {
                     let is_new = known.is_none();

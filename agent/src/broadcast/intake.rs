@@ -67,6 +67,8 @@ impl IntakeSender {
                 Content::Data { chunk, offset, payload: Held::new(payload, &self.counters) }
             }
             Item::End { chunk, hash } => Content::End { chunk, hash },
+            // It comes, or has come, by that tree.
+            Item::Carried { .. } => return,
         };
         let _ = self.queue.send(Arrival { tree, content }).await;
     }

@@ -20,6 +20,7 @@ use super::intake::{Acks, Arrival, Intake, IntakeSender, Parents, queue};
 use super::landing::{self, Arrival as Admitted};
 use super::origin::Shelf;
 use super::outlet::{EntryLog, Outlet, Supply, dataset};
+use super::pace::HOP_HEADROOM;
 use super::routes::Routes;
 use super::service::{Node, check_id};
 use super::staging::{Need, Staging};
@@ -213,6 +214,7 @@ impl Member {
         let mut hops = JoinSet::new();
         for (tree, feed) in self.feeds.iter().enumerate() {
             for child in self.routes.children(tree, &self.node.name) {
+                let of = self.routes.of(&child.name);
                 let supply = Supply {
                     feed: feed.clone(),
                     entries: self.entries.clone(),
@@ -227,8 +229,9 @@ impl Member {
                     from: self.node.name.clone(),
                     child,
                     identity: self.node.identity.clone(),
+                    pace: self.routes.pace(tree).map(|rate| rate * HOP_HEADROOM),
                 };
-                hops.spawn(push(hop, Outlet::new(supply)));
+                hops.spawn(push(hop, Outlet::new(supply, of)));
             }
         }
         hops

@@ -34,6 +34,9 @@
 //!   source [`SOURCE_RING_BYTES`]), a queue of [`INTAKE_MESSAGES`] messages and one chunk before its disk, HTTP/2's send
 //!   buffer and a few messages per hop, [`STREAM_WINDOW_BYTES`] per connection that it reads too slowly; besides its
 //!   entries, and 33 bytes per chunk.
+//! - *Each tree has its rate.* Where there are several, the source reads for each no faster than it is planned, and a hop sends
+//!   no more than a tenth faster, so that a slow node takes no more of its parents' links than it can use. What a retired
+//!   tree has carried is announced to its members (`Carried`), not sent again.
 //! - *The one that failed is named.* Whoever loses a parent or a child waits [`HOP_GRACE`] before it says so, so that the
 //!   coordinator, which has a connection to every member, sees first who is gone.
 //!
@@ -46,8 +49,9 @@
 //! - *Hard links, owners, extended attributes*; a hard-linked file arrives as several files.
 //! - *Children behind a program that writes into published data.* A child that lags reads what its parent published; a file
 //!   changed there before the broadcast has finished ends it with `CorruptData`.
-//! - *Trees of which none reaches every member.* Trees take chunks from one queue; when it is empty the one with the
-//!   fewest members retires and what it carried becomes the queue. That completes everybody only if one reaches all.
+//! - *Trees that are not nested.* Trees take chunks from one queue; when it is empty the one with the fewest members retires
+//!   and what it carried becomes the queue. That completes everybody only if each tree reaches only members that the larger
+//!   ones reach, and the largest reaches all.
 
 mod chronicle;
 mod collect;
@@ -67,6 +71,7 @@ mod merge;
 mod order;
 mod origin;
 mod outlet;
+mod pace;
 mod roots;
 mod routes;
 mod scan;
@@ -94,6 +99,8 @@ pub(crate) use staging::{remove, sweep};
 pub const RING_BYTES: u64 = 8 << 20;
 /// Recent messages that the source keeps: twice as much, since whoever falls behind makes it read the origin again.
 pub const SOURCE_RING_BYTES: u64 = 16 << 20;
+/// What of it each tree has at least; more than 16 trees make the source hold more.
+pub const LEAST_SOURCE_RING_BYTES: u64 = 1 << 20;
 /// Messages that wait to be hashed and written; 4 MiB.
 pub const INTAKE_MESSAGES: usize = 64;
 /// How often one chunk may arrive corrupted before the node gives up.

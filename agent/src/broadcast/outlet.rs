@@ -94,9 +94,10 @@ pub(crate) struct Outlet {
 }
 
 impl Outlet {
-    /// Begins to read now: readers are counted in the order in which they begin.
-    pub(crate) fn new(supply: Supply) -> Self {
-        let cursor = supply.feed.subscribe();
+    /// Begins to read now: readers are counted in the order in which they begin. `of` says for each tree whether it reaches
+    /// whoever reads.
+    pub(crate) fn new(supply: Supply, of: Vec<bool>) -> Self {
+        let cursor = supply.feed.subscribe(of);
         let grown = supply.feed.grown();
         Self { supply, cursor, open: OpenFile::default(), grown, pending: VecDeque::new() }
     }
@@ -161,6 +162,7 @@ impl Outlet {
                     self.supply.feed.advance(&mut self.cursor, payload.len() as u32);
                 }
                 Item::End { .. } => self.supply.feed.advance_chunk(&mut self.cursor),
+                Item::Carried { .. } => {}
             }
             self.pending.push_back(item);
         }

@@ -9,11 +9,15 @@ use super::failure::Failure;
 /// Most trees of a plan: each costs every node a connection and memory.
 const MAX_TREES: usize = 64;
 
-/// A plan that was checked: every tree is an out-tree from the source, and one reaches every member.
+/// A plan that was checked: every tree is an out-tree from the source, and they are nested: each reaches only members that
+/// the larger ones reach, and the largest reaches all.
 #[derive(Clone, Debug)]
 pub(crate) struct Routes {
     peers: BTreeMap<String, v1::Peer>,
     trees: Vec<Vec<v1::Hop>>,
+    rates: Vec<f64>,
+    /// For each tree from whom each of its members receives.
+    parents: Vec<BTreeMap<String, String>>,
 }
 
 impl Routes {
@@ -34,14 +38,19 @@ impl Routes {
                 plan.trees.len()
             )));
         }
-        let mut widest = 0;
         for (index, tree) in plan.trees.iter().enumerate() {
-            widest = widest.max(check_tree(index, &tree.hops, source, &known)?);
+            check_tree(index, &tree.hops, source, &known)?;
         }
-        if widest + 1 < known.len() {
-            return Err(Failure::invalid("no tree of the plan reaches every member; plan nested trees"));
-        }
-        Ok(Self { peers: known, trees: plan.trees.iter().map(|tree| tree.hops.clone()).collect() })
+        check_nested(&plan.trees, known.len() - 1)?;
+        let parents = |tree: &v1::Tree| {
+            tree.hops.iter().map(|hop| (hop.to.clone(), hop.from.clone())).collect::<BTreeMap<_, _>>()
+        };
+        Ok(Self {
+            peers: known,
+            trees: plan.trees.iter().map(|tree| tree.hops.clone()).collect(),
+            rates: plan.trees.iter().map(|tree| tree.rate_mbps).collect(),
+            parents: plan.trees.iter().map(parents).collect(),
+        })
     }
 
     /// Number of trees.
@@ -62,17 +71,43 @@ impl Routes {
 
     /// From whom `node` receives in `tree`; none where the tree does not reach it.
     pub(crate) fn parent(&self, tree: usize, node: &str) -> Option<&str> {
-        self.trees.get(tree)?.iter().find(|hop| hop.to == node).map(|hop| hop.from.as_str())
+        self.parents.get(tree)?.get(node).map(String::as_str)
+    }
+
+    /// The rate that `tree` is held to, Mbit/s. One tree alone has nothing to leave room for.
+    pub(crate) fn pace(&self, tree: usize) -> Option<f64> {
+        let rate = self.rates.get(tree).copied().filter(|rate| rate.is_finite() && *rate > 0.0);
+        rate.filter(|_| self.trees.len() > 1)
+    }
+
+    /// For each tree whether it reaches `node`.
+    pub(crate) fn of(&self, node: &str) -> Vec<bool> {
+        self.parents.iter().map(|parents| parents.contains_key(node)).collect()
     }
 }
 
-/// The number of nodes that the tree reaches besides the source.
+/// Whether every member is completed by one queue.
+fn check_nested(trees: &[v1::Tree], members: usize) -> Result<(), Failure> {
+    let reached = |tree: &v1::Tree| tree.hops.iter().map(|hop| hop.to.clone()).collect::<BTreeSet<_>>();
+    let mut sets: Vec<BTreeSet<String>> = trees.iter().map(reached).collect();
+    sets.sort_by_key(|set| std::cmp::Reverse(set.len()));
+    if sets.first().map_or(0, BTreeSet::len) < members {
+        return Err(Failure::invalid("no tree of the plan reaches every member; plan nested trees"));
+    }
+    if sets.windows(2).any(|pair| !pair[1].is_subset(&pair[0])) {
+        return Err(Failure::invalid(
+            "a tree of the plan reaches a member that a larger one does not reach; plan nested trees",
+        ));
+    }
+    Ok(())
+}
+
 fn check_tree(
     index: usize,
     hops: &[v1::Hop],
     source: &str,
     known: &BTreeMap<String, v1::Peer>,
-) -> Result<usize, Failure> {
+) -> Result<(), Failure> {
     let mut parents = BTreeMap::new();
     for hop in hops {
         for name in [&hop.from, &hop.to] {
@@ -103,7 +138,7 @@ fn check_tree(
         }
         rooted.extend(way);
     }
-    Ok(parents.len())
+    Ok(())
 }
 
 #[cfg(test)]
@@ -143,6 +178,8 @@ mod tests {
         assert_eq!(routes.parent(0, "c"), Some("a"));
         assert_eq!(routes.parent(1, "c"), None);
         assert_eq!((routes.trees(), routes.reach(0), routes.reach(1)), (2, 3, 1));
+        assert_eq!((routes.of("a"), routes.of("c")), (vec![true, true], vec![true, false]));
+        assert_eq!((routes.pace(0), routes.pace(2)), (Some(1.0), None));
     }
 
     #[test]
@@ -152,6 +189,8 @@ mod tests {
         };
         assert!(refused(&[&[("s", "a")]]).contains("no tree"));
         assert!(refused(&[]).contains("no tree"));
+        let crossing: [&[(&str, &str)]; 2] = [&[("s", "a")], &[("s", "b")]];
+        assert!(refused(&[&[("s", "a"), ("a", "b")], crossing[0], crossing[1]]).contains("a larger one"));
         assert!(refused(&[&[("s", "a"), ("s", "x")]]).contains("names x"));
         assert!(refused(&[&[("s", "a"), ("b", "a")]]).contains("two ways to a"));
         assert!(refused(&[&[("a", "b"), ("b", "a")]]).contains("does not lead"));

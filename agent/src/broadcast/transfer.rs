@@ -8,7 +8,6 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::SOURCE_RING_BYTES;
 use super::chronicle::Chronicle;
 use super::copy::Copy;
 use super::dataset::Dataset;
@@ -18,10 +17,12 @@ use super::hop::{Hop, push};
 use super::order::Order;
 use super::origin::{Origin, Shelf};
 use super::outlet::{EntryLog, Outlet, Supply};
+use super::pace::HOP_HEADROOM;
 use super::schedule::Schedule;
 use super::service::Node;
-use super::source::{Reader, SourceShelf, digest, seal};
+use super::source::{AHEAD_BYTES, Reader, SourceShelf, digest, seal};
 use super::wire::entry_messages;
+use super::{LEAST_SOURCE_RING_BYTES, SOURCE_RING_BYTES};
 
 /// What a member said, or that it is gone.
 #[derive(Debug)]
@@ -36,6 +37,8 @@ enum Done {
     Call,
     Hop,
     Read,
+    /// All has been read once.
+    Complete,
     /// The source's own copy was published, then compared.
     Published {
         at: Instant,
@@ -61,7 +64,6 @@ pub(crate) struct Transfer {
     seal: watch::Sender<Option<v1::Seal>>,
     go: watch::Sender<bool>,
     tasks: JoinSet<Result<Done, Fault>>,
-    readers: usize,
     copy: Option<Arc<Copy>>,
 }
 
@@ -106,13 +108,13 @@ impl Transfer {
             seal: watch::Sender::new(None),
             go: watch::Sender::new(false),
             tasks: JoinSet::new(),
-            readers: reach.len(),
             copy,
         };
         let mut outlets = Vec::new();
         let (_, dataset) = watch::channel(Some(known));
         for tree in 0..reach.len() {
-            let feed = Arc::new(Feed::new(SOURCE_RING_BYTES / reach.len() as u64, node.counters.clone()));
+            let ring = (SOURCE_RING_BYTES / reach.len() as u64).max(LEAST_SOURCE_RING_BYTES);
+            let feed = Arc::new(Feed::new(ring, node.counters.clone()));
             let supply = Supply {
                 feed: feed.clone(),
                 entries: entries.clone(),
@@ -124,30 +126,42 @@ impl Transfer {
             let children = children(tree);
             let pacing = children.len().max(usize::from(transfer.copy.is_some()));
             for child in children {
-                transfer.spawn_hop(&order.request.id, tree, child, Outlet::new(supply.clone()));
+                let outlet = Outlet::new(supply.clone(), order.routes.of(&child.name));
+                transfer.spawn_hop(&order.request.id, tree, child, outlet, order.routes.pace(tree));
             }
             if transfer.copy.is_some() {
-                outlets.push(Outlet::new(supply));
+                // It reads all trees.
+                outlets.push(Outlet::new(supply, vec![true; reach.len()]));
             }
-            transfer.spawn_reader(tree, feed, schedule.clone(), pacing);
+            let reader = Reader {
+                origin: transfer.origin.clone(),
+                schedule: schedule.clone(),
+                tree,
+                feed,
+                pacing,
+                ahead: AHEAD_BYTES.min(ring / 2),
+                pace: order.routes.pace(tree),
+            };
+            transfer.spawn_reader(reader);
         }
+        transfer.spawn_end();
         transfer.spawn_copy(outlets);
         transfer
     }
 
-    fn spawn_hop(&mut self, id: &str, tree: usize, child: v1::Peer, outlet: Outlet) {
+    fn spawn_hop(&mut self, id: &str, tree: usize, child: v1::Peer, outlet: Outlet, rate: Option<f64>) {
         let hop = Hop {
             id: id.to_owned(),
             tree,
             from: self.node.name.clone(),
             child,
             identity: self.node.identity.clone(),
+            pace: rate.map(|rate| rate * HOP_HEADROOM),
         };
         self.tasks.spawn(async move { push(hop, outlet).await.map(|()| Done::Hop) });
     }
 
-    fn spawn_reader(&mut self, tree: usize, feed: Arc<Feed>, schedule: Arc<Schedule>, pacing: usize) {
-        let reader = Reader { origin: self.origin.clone(), schedule, tree, feed, pacing };
+    fn spawn_reader(&mut self, reader: Reader) {
         let mut go = self.go.subscribe();
         let name = self.node.name.clone();
         self.tasks.spawn(async move {
@@ -155,6 +169,16 @@ impl Transfer {
                 return Err(Fault::new(&name, &Failure::Cancelled));
             }
             reader.run().await.map(|()| Done::Read).map_err(|failure| Fault::new(&name, &failure))
+        });
+    }
+
+    /// Tells when all has been read: members are complete long before slower ones have it, too.
+    fn spawn_end(&mut self) {
+        let mut progress = self.origin.dataset.ledger.watch();
+        let name = self.node.name.clone();
+        self.tasks.spawn(async move {
+            let complete = progress.wait_for(|progress| progress.complete).await.map(|_| Done::Complete);
+            complete.map_err(|_| Fault::new(&name, &Failure::Cancelled))
         });
     }
 
@@ -227,14 +251,11 @@ impl Transfer {
 
     async fn done(&mut self, chronicle: &mut Chronicle<'_>, done: Done) -> Result<(), Fault> {
         match done {
-            Done::Call | Done::Hop => {}
-            Done::Read => {
-                self.readers -= 1;
-                if self.readers == 0 {
-                    let sealed = seal(self.origin.clone(), &self.seal).await;
-                    sealed.map_err(|failure| self.fault(&failure))?;
-                    chronicle.sealed();
-                }
+            Done::Call | Done::Hop | Done::Read => {}
+            Done::Complete => {
+                let sealed = seal(self.origin.clone(), &self.seal).await;
+                sealed.map_err(|failure| self.fault(&failure))?;
+                chronicle.sealed();
             }
             Done::Published { at, bytes } => {
                 chronicle.published(&self.node.name, at, bytes).await;

@@ -217,7 +217,7 @@ pub(crate) fn plan(trees: &[&str]) -> Plan {
     };
     Plan {
         strategy: "test".to_owned(),
-        trees: trees.iter().map(|tree| Tree { rate_mbps: 100.0, hops: hops(tree) }).collect(),
+        trees: trees.iter().map(|tree| Tree { rate_mbps: 1000.0, hops: hops(tree) }).collect(),
     }
 }
 

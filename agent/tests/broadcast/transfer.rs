@@ -193,3 +193,43 @@ fn a_sibling_that_stands_still_holds_up_nobody_and_is_served_from_the_copy() {
         assert_eq!(describe(&cluster.path("b", "/data/ics")), describe(&source));
     }
 }
+
+/// Trees of 120, 60 and 20 Mbit/s: a has 200 of them, b 80, c 20, and each at once, whatever comes after it.
+#[test]
+fn each_node_receives_at_the_rate_of_its_trees_and_nothing_twice() {
+    for store_at_source in [false, true] {
+        let cluster = Cluster::new(&["s", "a", "b", "c"]);
+        let source = cluster.path("s", "/source");
+        fs::create_dir(&source).unwrap();
+        let bytes = 10 << 20;
+        fs::write(source.join("large"), noise(3, bytes)).unwrap();
+        let rates = [("a", 200.0), ("b", 80.0), ("c", 20.0)];
+        let mut request = cluster.request(&["s>a>b>c", "s>a>b", "s>a"]);
+        request.chunk_bytes = 256 << 10;
+        request.store_at_source = store_at_source;
+        let trees = &mut request.plan.as_mut().unwrap().trees;
+        for (tree, rate) in trees.iter_mut().zip([20.0, 60.0, 120.0]) {
+            tree.rate_mbps = rate;
+        }
+        let events = cluster.start(request).rest();
+        let Some(Event::Finished(finished)) = events.last() else { panic!("{events:?}") };
+        assert_eq!(finished.source_bytes_read, finished.size_bytes, "{finished:?}");
+        let at = |name: &str| {
+            let found = events.iter().find_map(|event| match event {
+                Event::Published(published) if published.node == name => Some(published.clone()),
+                _ => None,
+            });
+            found.unwrap()
+        };
+        for (name, mbps) in rates {
+            assert_eq!(describe(&cluster.path(name, "/data/ics")), describe(&source), "{name}");
+            let published = at(name);
+            assert_eq!(published.bytes_received, bytes as u64, "{name}");
+            let planned = bytes as f64 * 8.0 / 1e6 / mbps;
+            // Not sooner than planned, and not by much later: far from twice the time, on a machine that does other things.
+            assert!(published.seconds > 0.85 * planned, "{name}: {published:?} of {planned}");
+            assert!(published.seconds < 1.3 * planned + 0.5, "{name}: {published:?} of {planned}");
+        }
+        cluster.wait_clean();
+    }
+}

@@ -76,7 +76,7 @@ fn plan(intake: &Intake, data: &DataPlan) -> Result<Plan, Failure> {
     let destinations: Vec<String> = intake.nodes[1..].iter().map(|n| n.name.clone()).collect();
     let options = Options {
         strategy: stage::strategy(data.strategy),
-        executable: Executable::SingleTree,
+        executable: Executable::Nested,
         ..Options::default()
     };
     plan::plan(&intake.topology, &intake.nodes[0].name, &destinations, &options)

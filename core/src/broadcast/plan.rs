@@ -23,6 +23,7 @@ mod depth_first;
 mod error;
 mod join;
 mod levels;
+mod nested;
 mod options;
 pub(crate) mod packing;
 pub(crate) mod problem;
@@ -119,15 +120,12 @@ impl Plan {
         at.ok().and_then(|at| self.destinations.get(at)).map_or(0.0, |arrival| arrival.rate_mbps)
     }
 
-    /// The trees as they are carried out. Those of a plan for a single tree are all parts of the first, which is that tree:
-    /// its rate is what the fastest hosts receive, and slower ones behind them are served from disk.
+    /// The trees as they are carried out. The nested trees of a baseline whose hosts relay from disk are parts of one: its
+    /// rate is what the fastest hosts receive, and slower ones behind them are served from disk.
     pub fn carried(&self) -> Vec<Tree> {
-        match (self.executable, self.trees.first()) {
-            (Executable::SingleTree, Some(first)) => {
-                let rate_mbps = self.trees.iter().map(|tree| tree.rate_mbps).sum();
-                vec![Tree { rate_mbps, hops: first.hops.clone() }]
-            }
-            _ => self.trees.clone(),
+        match self.executable {
+            Executable::Nested if self.strategy != Strategy::Stable => nested::carried(&self.trees),
+            Executable::Nested | Executable::Trees => self.trees.clone(),
         }
     }
 }
@@ -154,6 +152,10 @@ pub fn plan(
     let mut plan = assemble(&problem, found.strategy, options, &found.packing);
     network.restore(&mut plan, source);
     plan.optimum_mbps = found.optimum;
+    let reached = plan.destinations.len();
+    if options.executable == Executable::Nested && !nested::can_be_carried(&plan.carried(), reached) {
+        return Err(PlanError::Unsupported { strategy: options.strategy });
+    }
     plan.unreachable = options.partial.then(|| names(&graph, &unreachable));
     debug_assert_eq!(super::validity::check_beside(topology, &options.beside, &plan), Ok(()));
     Ok(plan)
@@ -165,10 +167,6 @@ fn names(graph: &Graph, vertices: &[usize]) -> Vec<String> {
 
 /// The trees, and what made them.
 fn pack(problem: &Problem<'_>, options: &Options) -> Result<Found, PlanError> {
-    let carried_out = matches!(options.strategy, Strategy::Stable | Strategy::Chain | Strategy::Flat);
-    if options.executable == Executable::SingleTree && !carried_out {
-        return Err(PlanError::Unsupported { strategy: options.strategy });
-    }
     let baseline = match options.strategy {
         Strategy::Stable => return stable::pack(problem, options),
         Strategy::Flat => Baseline::Flat,

@@ -8,7 +8,7 @@ use std::{
 use gridcast_control::launch::Program;
 use gridcast_crds::{
     Document, Resource,
-    source::{ClaimPath, HttpSource, Source, Strategy},
+    source::{ClaimPath, HttpSource, Source},
     virtual_cluster as vc,
 };
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -64,11 +64,6 @@ impl Context<'_> {
     /// Dataset number `index`. Files of this machine are looked at, all of them.
     pub(super) fn dataset(&self, index: usize, data: &vc::Data) -> Result<DataPlan, Failure> {
         let strategy = data.strategy();
-        if !matches!(strategy, Strategy::Stable | Strategy::Chain | Strategy::Flat) {
-            return Err(Failure::input(format!(
-                "spec.data[{index}].strategy: {strategy:?} is not among the strategies of this version; use Stable, Chain or Flat"
-            )));
-        }
         let field = format!("spec.data[{index}].source");
         let origin = self.origin(&field, &data.source)?;
         if let Origin::Path(path) = &origin {

@@ -32,7 +32,17 @@ const NONE: usize = usize::MAX;
 /// max-flow), one for each different rate, the largest tree first. None where the way back is too narrow somewhere, or
 /// budgets do not allow it.
 pub(crate) fn pack(problem: &Problem<'_>, rooted: &Rooted, rates: &[f64]) -> Option<Packing> {
-    let walk = Walk::new(problem, rooted, rates);
+    trees(problem, rooted, rates, false)
+}
+
+/// The same in an order that suits those who carry it out: of branches with a good way back the fastest first, so that a fast
+/// host is not fed by a slow one if another can, and what a retired tree has carried need not pass through the source again.
+pub(crate) fn pack_fast_first(problem: &Problem<'_>, rooted: &Rooted, rates: &[f64]) -> Option<Packing> {
+    trees(problem, rooted, rates, true)
+}
+
+fn trees(problem: &Problem<'_>, rooted: &Rooted, rates: &[f64], fast_first: bool) -> Option<Packing> {
+    let walk = Walk::new(problem, rooted, rates, fast_first);
     let mut below = 0.0;
     let mut packing = Packing::default();
     for level in levels::choose(rates, 0) {
@@ -54,10 +64,11 @@ struct Walk<'a> {
     stores: Vec<f64>,
     /// The most that a vertex or any behind it stores.
     most: Vec<f64>,
+    fast_first: bool,
 }
 
 impl<'a> Walk<'a> {
-    fn new(problem: &'a Problem<'a>, rooted: &'a Rooted, rates: &[f64]) -> Self {
+    fn new(problem: &'a Problem<'a>, rooted: &'a Rooted, rates: &[f64], fast_first: bool) -> Self {
         let graph = problem.graph;
         let mut stores = vec![0.0; graph.vertices()];
         for (&host, &rate) in problem.destinations.iter().zip(rates) {
@@ -76,12 +87,13 @@ impl<'a> Walk<'a> {
             end: Vec::new(),
             stores,
             most,
+            fast_first,
         };
         walk.visit();
         walk
     }
 
-    /// Puts the vertices in order: branches with a good way back by name, then those with a poor one.
+    /// Puts the vertices in order: branches with a good way back by name, or the fastest first; then those with a poor one.
     fn visit(&mut self) {
         let graph = self.problem.graph;
         let ways_back = self.ways_back();
@@ -100,7 +112,12 @@ impl<'a> Walk<'a> {
                 } else {
                     std::cmp::Ordering::Equal
                 };
-                poor(a).cmp(&poor(b)).then(descending)
+                let fast = if self.fast_first && !poor(a) && !poor(b) {
+                    self.most[b].total_cmp(&self.most[a])
+                } else {
+                    std::cmp::Ordering::Equal
+                };
+                poor(a).cmp(&poor(b)).then(descending).then(fast)
             });
         }
         let mut sizes = vec![1_usize; graph.vertices()];

@@ -21,7 +21,9 @@ pub enum PlanError {
     DuplicateSource { name: String },
     #[error("{} cannot be reached from `{from}`; add a link, or leave out what cannot be reached", quoted(.to))]
     Unreachable { from: String, to: Vec<String> },
-    #[error("the strategy {strategy} is not offered here; choose Stable, Chain or Flat")]
+    #[error(
+        "the trees of the strategy {strategy} cannot be carried out on this network; choose Stable, Chain or Flat"
+    )]
     Unsupported { strategy: Strategy },
 }
 

@@ -56,8 +56,9 @@ pub enum Executable {
     /// Any number of trees at once.
     #[default]
     Trees,
-    /// One tree that relays from disk: see [`Plan::carried`].
-    SingleTree,
+    /// Trees that take chunks from one queue: each reaches only hosts that the larger ones reach, the largest all. Hosts may
+    /// relay from disk, at a rate of their own. See [`Plan::carried`].
+    Nested,
 }
 
 /// What a plan may be like.

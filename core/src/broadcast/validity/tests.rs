@@ -1,9 +1,9 @@
 use super::*;
-use crate::broadcast::plan::{Executable, Options, plan};
+use crate::broadcast::plan::{Executable, Options, Strategy, plan};
 use crate::broadcast::samples::vector;
 
 fn single() -> Options {
-    Options { executable: Executable::SingleTree, ..Options::default() }
+    Options { strategy: Strategy::Chain, executable: Executable::Nested, ..Options::default() }
 }
 
 /// What `check` says about the plan of the two switches, S>A>C>D>B, after `change`.
