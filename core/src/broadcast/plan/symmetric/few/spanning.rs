@@ -63,7 +63,7 @@ pub(super) fn with_everybody<'a>(
 
 /// One tree to all.
 fn spanning<'a>(model: &'a Model, ways: &'a Ways) -> Option<Draft<'a>> {
-    let entry = widest(model);
+    let (entry, order) = widest(model);
     let mut width = vec![None; entry.len()];
     width[model.source] = Some(i64::MAX);
     let mut rate = i64::MAX;
@@ -87,22 +87,27 @@ fn spanning<'a>(model: &'a Model, ways: &'a Ways) -> Option<Draft<'a>> {
         *arc = rate;
     }
     draft.left = left;
-    draft.join();
+    // A host comes before those behind it.
+    for host in order.into_iter().filter(|&host| model.rates[host] > 0) {
+        draft.join_tree(0, host);
+    }
     draft.recount();
     let missing = members(&draft.forest.trees.first()?.parents);
     (missing == model.rates.iter().filter(|rate| **rate > 0).count()).then_some(draft)
 }
 
-/// By vertex the physical arc by which the widest way from the source enters it.
-fn widest(model: &Model) -> Vec<Option<usize>> {
+/// By vertex the physical arc by which the widest way from the source enters it; and the vertices, each before those that it
+/// is on the way to.
+fn widest(model: &Model) -> (Vec<Option<usize>>, Vec<usize>) {
     let mut entry = vec![None; model.names.len()];
-    let mut done = vec![false; entry.len()];
+    let (mut done, mut order) = (vec![false; entry.len()], Vec::new());
     let mut heap = BinaryHeap::from([(i64::MAX, Reverse([model.source; 2]), None)]);
     while let Some((_, Reverse([vertex, _]), by)) = heap.pop() {
         if std::mem::replace(&mut done[vertex], true) {
             continue;
         }
         entry[vertex] = by;
+        order.push(vertex);
         for arc in model.overlay.leaving(vertex) {
             let head = model.overlay.head(arc);
             let pieces = model.overlay.pieces(arc).iter();
@@ -113,5 +118,5 @@ fn widest(model: &Model) -> Vec<Option<usize>> {
             }
         }
     }
-    entry
+    (entry, order)
 }
