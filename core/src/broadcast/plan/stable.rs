@@ -4,13 +4,17 @@
 //! 2. Any network with symmetric links: the exact packing ([`symmetric`]).
 //! 3. Everything else: the best trees that the search finds ([`asymmetric`]), never below a baseline without a limit on trees.
 //!
-//! With a limit on trees the destinations of 1 and 2 aim at a few levels ([`levels`]); where 2 still needs more trees than the
-//! limit, its trees are what the search begins with. For those who carry out nested trees only: [`nested`].
+//! With a limit on trees the destinations of 1 aim at a few levels ([`levels`]); where 2 needs more trees than the limit, or
+//! the network is too large for it, few trees are made ([`symmetric::few`]). For those who carry out nested trees only:
+//! [`nested`].
 
 use super::baseline;
 use super::packing::{Feeders, Packing};
 use super::problem::Problem;
 use super::{Executable, Options, PlanError, Strategy, asymmetric, depth_first, levels, nested, symmetric};
+
+/// Most trees without a limit, where the network is too large for the exact packing.
+const WITHOUT_LIMIT: usize = 64;
 
 /// Trees, what made them, and the largest sum that any plan can have, Mbit/s, where that is known.
 pub(super) struct Found {
@@ -31,17 +35,23 @@ pub(super) fn pack(problem: &Problem<'_>, options: &Options) -> Result<Found, Pl
     if let Some(packing) = rooted.and_then(|rooted| depth_first::pack(problem, rooted, &rates)) {
         return exact(packing);
     }
-    let few = Problem { bounds: rates, ..problem.clone() };
-    let symmetric = symmetric::pack(&few);
-    let mut starts = match symmetric {
-        Some(packing) if most == 0 || packing.trees.len() <= most => return exact(packing),
-        too_many => Vec::from_iter(too_many),
-    };
+    if let Some(packing) = symmetric(problem, most) {
+        return exact(packing);
+    }
     let baselines = baseline::all(problem, options.seed);
     let packed = |trees: &Vec<Feeders>| Packing {
         trees: trees.iter().flat_map(|tree| Packing::nested(tree).trees).collect(),
     };
-    starts.extend(baselines.iter().map(packed));
+    let starts = baselines.iter().map(packed).collect();
     let best = asymmetric::pack(problem, starts, most);
     Ok(Found { strategy: Strategy::Stable, packing: best.packing, optimum: best.optimum })
+}
+
+/// Trees for a network with symmetric links; none for others.
+fn symmetric(problem: &Problem<'_>, most: usize) -> Option<Packing> {
+    match symmetric::pack(problem) {
+        Some(packing) if most == 0 || packing.trees.len() <= most => Some(packing),
+        None if !symmetric::suits(problem) => None,
+        _ => symmetric::few(problem, if most == 0 { WITHOUT_LIMIT } else { most }),
+    }
 }

@@ -11,18 +11,24 @@
 //! 4. [`arborescences`]: trees over the hosts that remain.
 //! 5. [`routed`]: hops become physical routes, and the riders join.
 //!
+//! With a limit on trees see [`few()`].
+//!
 //! Time: with `d` the degrees of what remains after step 2, `t` its hosts and `m` its links, O(t sum(d^2)) comparisons, and
 //! O(m) for each flow that has to be moved; memory O(t m). A network of which too much remains is not for this planner
 //! ([`MAX_NUMBERS`]).
 
 use super::packing::Packing;
 use super::problem::Problem;
+use arborescences::Tree;
+pub(crate) use few::pack as few;
 use flows::Flows;
 use model::Model;
+use overlay::Overlay;
 use reduce::Rider;
 use routed::Forest;
 
 mod arborescences;
+mod few;
 mod flows;
 mod model;
 mod overlay;
@@ -54,30 +60,23 @@ pub(crate) fn pack(problem: &Problem<'_>) -> Option<Packing> {
     }
 }
 
+/// Whether all links are symmetric, and no budget binds. [`pack`] suits such a network unless it is too large.
+pub(crate) fn suits(problem: &Problem<'_>) -> bool {
+    Model::new(problem).is_some_and(|model| model.even)
+}
+
 /// Trees over what remains, and the riders in them.
 fn pack_rest(model: &mut Model, riders: &[Rider]) -> Option<Packing> {
-    let mut rides = vec![false; model.rates.len()];
-    for rider in riders {
-        rides[rider.host] = true;
-    }
-    let mut hosts: Vec<usize> =
-        (0..rides.len()).filter(|&host| model.rates[host] > 0 && !rides[host]).collect();
-    hosts.sort_by_key(|&host| (-model.rates[host], host));
-    if hosts.len().saturating_mul(2 * model.overlay.links()) > MAX_NUMBERS {
+    let hosts = staying(model, riders);
+    let overlay = std::mem::take(&mut model.overlay);
+    if hosts.len().saturating_mul(2 * overlay.links()) > MAX_NUMBERS {
         return None;
     }
-    let mut overlay = std::mem::take(&mut model.overlay);
-    let wanted: Vec<(usize, i64)> = hosts.iter().map(|&host| (host, model.rates[host])).collect();
-    let (mut flows, targets) = Flows::new(&overlay, model.source, &wanted);
-    if wanted.iter().zip(&targets).any(|(wanted, (_, rate))| misses(wanted.1 - rate, wanted.1)) {
+    let (flows, targets) = Flows::new(&overlay, model.source, &hosts);
+    if targets.iter().any(|&(host, rate)| misses(model.rates[host] - rate, model.rates[host])) {
         return None;
     }
-    let mut forwarders: Vec<usize> =
-        (0..rides.len()).filter(|&vertex| vertex != model.source && model.rates[vertex] == 0).collect();
-    while let Some(place) = (0..forwarders.len()).min_by_key(|&place| overlay.degree(forwarders[place])) {
-        splitting::split_off(&mut overlay, &mut flows, forwarders.remove(place), true)?;
-    }
-    let trees = arborescences::pack(overlay.clone(), flows, model.source, &targets)?;
+    let (overlay, trees) = trees(overlay, flows, model.source, &targets)?;
     let mut forest = Forest::new(model, &overlay, &trees)?;
     for rider in riders.iter().rev() {
         if misses(forest.ride(rider), rider.rate) {
@@ -85,6 +84,37 @@ fn pack_rest(model: &mut Model, riders: &[Rider]) -> Option<Packing> {
         }
     }
     Some(Packing { trees: forest.packed() })
+}
+
+/// The destinations that do not ride, and their rates, the greatest first.
+fn staying(model: &Model, riders: &[Rider]) -> Vec<(usize, i64)> {
+    let mut rates = model.rates.clone();
+    for rider in riders {
+        rates[rider.host] = 0;
+    }
+    let mut hosts: Vec<(usize, i64)> = rates.into_iter().enumerate().filter(|(_, rate)| *rate > 0).collect();
+    hosts.sort_by_key(|&(host, rate)| (-rate, host));
+    hosts
+}
+
+/// Trees over the arcs between the source and `targets` that remain when all others are split off; and these arcs.
+fn trees(
+    mut overlay: Overlay,
+    mut flows: Flows,
+    source: usize,
+    targets: &[(usize, i64)],
+) -> Option<(Overlay, Vec<Tree>)> {
+    let mut stays = vec![false; overlay.vertices()];
+    stays[source] = true;
+    for &(host, _) in targets {
+        stays[host] = true;
+    }
+    let mut others: Vec<usize> = (0..stays.len()).filter(|&vertex| !stays[vertex]).collect();
+    while let Some(place) = (0..others.len()).min_by_key(|&place| overlay.degree(others[place])) {
+        splitting::split_off(&mut overlay, &mut flows, others.remove(place), true)?;
+    }
+    let trees = arborescences::pack(overlay.clone(), flows, source, targets)?;
+    Some((overlay, trees))
 }
 
 fn misses(missing: i64, rate: i64) -> bool {

@@ -33,6 +33,8 @@ pub(super) struct Model {
     /// By physical arc the vertex that it leads to, in our numbers.
     pub(super) heads: Vec<usize>,
     pub(super) units_per_mbps: f64,
+    /// Whether nothing had to be taken off any link.
+    pub(super) even: bool,
 }
 
 impl Model {
@@ -57,6 +59,7 @@ impl Model {
         }
         let mut overlay = Overlay::new(names.len());
         let source = numbers[problem.source];
+        let mut even = true;
         for (&(a, b), link) in &links(problem, &numbers) {
             let (there, back) = link.capacities(problem, units);
             let capacity = match () {
@@ -64,13 +67,43 @@ impl Model {
                 () if b == source => back,
                 () => there.min(back),
             };
+            let whole = there.max(back);
             let capacity = budget(problem, &names, (a, b), source, capacity, units)?;
+            even &= capacity == whole || (capacity > 0 && [a, b].contains(&source));
             for (from, to, arcs) in [(a, b, &link.there), (b, a, &link.back)] {
                 add(&mut overlay, problem, (from, to), arcs, capacity, units);
             }
         }
         let heads = graph.arcs().iter().map(|arc| numbers[arc.to]).collect();
-        Some(Self { overlay, source, rates, names, heads, units_per_mbps })
+        Some(Self { overlay, source, rates, names, heads, units_per_mbps, even })
+    }
+}
+
+impl Model {
+    /// Whether a vertex keeps what it receives: the source and the destinations.
+    pub(super) fn stores(&self, vertex: usize) -> bool {
+        vertex == self.source || self.rates[vertex] > 0
+    }
+
+    /// The same network in whole multiples of `unit`, each capacity rounded down.
+    pub(super) fn coarse(&self, unit: i64) -> Self {
+        let mut overlay = Overlay::new(self.names.len());
+        for link in 0..self.overlay.links() {
+            let arcs = [2 * link, 2 * link + 1];
+            let into_source = arcs.map(|arc| self.overlay.head(arc) == self.source);
+            let whole = arcs.map(|arc| self.overlay.whole(arc, unit));
+            let both = match into_source {
+                [true, _] => whole[1],
+                [_, true] => whole[0],
+                _ => whole[0].min(whole[1]),
+            };
+            for (arc, into_source) in arcs.into_iter().zip(into_source) {
+                overlay.add_whole(&self.overlay, arc, if into_source { i64::MAX } else { unit }, both);
+            }
+        }
+        let rates = self.rates.iter().map(|rate| rate / unit).collect();
+        let units_per_mbps = self.units_per_mbps / unit as f64;
+        Self { overlay, rates, units_per_mbps, ..self.clone() }
     }
 }
 

@@ -59,6 +59,25 @@ impl Overlay {
         self.pieces[arc].push(Piece { amount, route });
     }
 
+    /// How many times `unit` goes into the pieces of an arc.
+    pub(super) fn whole(&self, arc: usize, unit: i64) -> i64 {
+        self.pieces[arc].iter().map(|piece| piece.amount / unit).sum()
+    }
+
+    /// Adds the physical arcs of an arc of another graph in whole multiples of `unit`, `most` together; all of them as one
+    /// where `unit` is greater than any.
+    pub(super) fn add_whole(&mut self, other: &Self, arc: usize, unit: i64, mut most: i64) {
+        for piece in &other.pieces[arc] {
+            let amount = if unit == i64::MAX { most } else { most.min(piece.amount / unit) };
+            if amount > 0 {
+                for physical in other.physical(piece.route) {
+                    self.add(other.tail(arc), other.head(arc), physical, amount);
+                }
+                most -= amount;
+            }
+        }
+    }
+
     pub(super) fn capacity(&self, arc: usize) -> i64 {
         self.capacities[arc]
     }

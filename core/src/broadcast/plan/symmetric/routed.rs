@@ -14,21 +14,21 @@ use super::reduce::{Anchor, Rider};
 
 /// A tree with its routes.
 #[derive(Clone, Debug, Default)]
-struct Routed {
-    rate: i64,
+pub(super) struct Routed {
+    pub(super) rate: i64,
     /// By vertex who feeds it.
-    parents: Vec<usize>,
+    pub(super) parents: Vec<usize>,
     /// By vertex the number of the route by which it is fed.
     routes: Vec<usize>,
     /// By switch a host whose route passes it.
-    passes: Vec<usize>,
+    pub(super) passes: Vec<usize>,
 }
 
 /// All trees of a packing.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Forest<'a> {
     model: &'a Model,
-    trees: Vec<Routed>,
+    pub(super) trees: Vec<Routed>,
     /// Physical arcs.
     routes: Vec<Vec<usize>>,
 }
@@ -62,6 +62,24 @@ impl<'a> Forest<'a> {
         Some(forest)
     }
 
+    /// A tree of a rate that nobody is in yet.
+    pub(super) fn with_empty_tree(model: &'a Model, rate: i64) -> Self {
+        let mut forest = Self { model, trees: Vec::new(), routes: Vec::new() };
+        forest.trees.push(forest.empty(rate));
+        forest
+    }
+
+    /// Takes in all trees of another forest over the same network.
+    pub(super) fn append(&mut self, other: Self) {
+        let shift = self.routes.len();
+        self.routes.extend(other.routes);
+        for mut tree in other.trees {
+            let fed = tree.routes.iter_mut().filter(|route| **route != NOBODY);
+            fed.for_each(|route| *route += shift);
+            self.trees.push(tree);
+        }
+    }
+
     fn empty(&self, rate: i64) -> Routed {
         let none = vec![NOBODY; self.model.names.len()];
         Routed { rate, parents: none.clone(), routes: none.clone(), passes: none }
@@ -80,6 +98,11 @@ impl<'a> Forest<'a> {
             }
         }
         simple
+    }
+
+    /// The physical arcs of the hop that feeds `host`; none where it is not in the tree.
+    pub(super) fn route(&self, tree: &Routed, host: usize) -> &[usize] {
+        self.routes.get(tree.routes[host]).map_or(&[], Vec::as_slice)
     }
 
     /// Makes `from` feed `to`.
@@ -144,7 +167,7 @@ impl<'a> Forest<'a> {
     }
 
     /// Cuts a tree so that this one has `rate`; the rest follows it.
-    fn cut(&mut self, index: usize, rate: i64) {
+    pub(super) fn cut(&mut self, index: usize, rate: i64) {
         if self.trees[index].rate > rate {
             let mut rest = self.trees[index].clone();
             rest.rate -= rate;
@@ -155,18 +178,31 @@ impl<'a> Forest<'a> {
 
     /// Puts the host into a tree that passes its door.
     fn join(&mut self, index: usize, host: usize, door: &mut Door<'_>) {
+        let (inward, outward) = door.take(self.trees[index].rate);
+        self.hang(index, host, door.anchor.vertex, inward, outward);
+    }
+
+    /// Puts `host` into a tree: fed by `anchor`, or where that only forwards (or is the host itself), before the host whose
+    /// route passes it, with `outward` leading back.
+    pub(super) fn hang(
+        &mut self,
+        index: usize,
+        host: usize,
+        anchor: usize,
+        inward: &[usize],
+        outward: &[usize],
+    ) {
         let mut tree = std::mem::take(&mut self.trees[index]);
-        let (inward, outward) = door.take(tree.rate);
-        let anchor = door.anchor.vertex;
-        if door.anchor.stores {
+        if anchor != host && self.model.stores(anchor) {
             self.feed(&mut tree, anchor, host, inward.to_vec());
         } else {
             let next = tree.passes[anchor];
             let route = &self.routes[tree.routes[next]];
             let place = route.iter().position(|&arc| self.model.heads[arc] == anchor);
             let (before, after) = route.split_at(place.map_or(0, |place| place + 1));
-            let (first, then) = ([before, inward].concat(), [outward, after].concat());
             let from = tree.parents[next];
+            let first = self.simple(from, [before, inward].concat());
+            let then = self.simple(host, [outward, after].concat());
             self.feed(&mut tree, from, host, first);
             self.feed(&mut tree, host, next, then);
         }
