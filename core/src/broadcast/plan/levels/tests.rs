@@ -1,4 +1,4 @@
-use proptest::prelude::{ProptestConfig, prop_assert, prop_assert_eq, proptest};
+use proptest::prelude::{ProptestConfig, prop_assert, proptest};
 
 use super::*;
 use crate::broadcast::random::Random;
@@ -13,8 +13,8 @@ fn plain(bounds: &[f64], most: usize) -> f64 {
     for _ in 0..most {
         let mut next = vec![0.0_f64; count + 1];
         for from in 0..count {
-            for to in from + 1..=count {
-                next[from] = next[from].max(sorted[from] * (to - from) as f64 + worth[to]);
+            for (to, behind) in worth.iter().enumerate().skip(from + 1) {
+                next[from] = next[from].max(sorted[from] * (to - from) as f64 + behind);
             }
         }
         worth = next;
@@ -78,7 +78,7 @@ proptest! {
         let bounds: Vec<f64> = whole.iter().map(|&mbps| f64::from(mbps)).collect();
         let floors = floor(&bounds, most);
         let sum: f64 = floors.iter().sum();
-        prop_assert_eq!(sum, plain(&bounds, most));
+        prop_assert!((sum - plain(&bounds, most)).abs() < 1e-9);
         prop_assert!(floors.iter().zip(&bounds).all(|(floor, bound)| *floor > 0.0 && floor <= bound));
         let mut different = floors;
         different.sort_by(f64::total_cmp);

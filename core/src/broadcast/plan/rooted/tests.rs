@@ -40,9 +40,9 @@ proptest! {
         if let Some(rooted) = Rooted::new(&graph, 0) {
             let bounds = rooted.bounds(&graph, &Capacities::new(&graph));
             let mut flow = MaxFlow::new(&graph, 0);
-            for host in 1..graph.hosts() {
+            for (host, bound) in bounds.iter().enumerate().take(graph.hosts()).skip(1) {
                 let by_flow = flow.to(host);
-                prop_assert!((bounds[host] - by_flow).abs() < 1e-6, "{} {} {}", graph.name(host), bounds[host], by_flow);
+                prop_assert!((bound - by_flow).abs() < 1e-6, "{} {bound} {by_flow}", graph.name(host));
             }
             prop_assert_eq!(bounds[0], 0.0);
         }

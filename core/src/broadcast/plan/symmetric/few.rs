@@ -116,7 +116,7 @@ fn fastest(model: &Model) -> Option<Forest<'_>> {
 }
 
 /// The trees of `rest`, which has the vertices of `model`, as far as rounding lets them be reached.
-fn packed<'a>(model: &'a Model, mut rest: Model) -> Option<Forest<'a>> {
+fn packed(model: &Model, mut rest: Model) -> Option<Forest<'_>> {
     let (riders, _) = reduce::reduce(&mut rest, 0);
     let overlay = std::mem::take(&mut rest.overlay);
     let hosts = staying(&rest, &riders);
@@ -131,7 +131,7 @@ fn packed<'a>(model: &'a Model, mut rest: Model) -> Option<Forest<'a>> {
 }
 
 /// Makes the most of a draft.
-fn spread<'a>(mut draft: Draft<'a>, coins: Coins, most: usize) -> Draft<'a> {
+fn spread(mut draft: Draft<'_>, coins: Coins, most: usize) -> Draft<'_> {
     draft.raise();
     draft.change(coins, most);
     draft.join();

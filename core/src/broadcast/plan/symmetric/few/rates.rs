@@ -49,7 +49,9 @@ fn pivot(tableau: &mut [Vec<f64>], gains: &mut [f64], place: usize, column: usiz
     let mut pivot = std::mem::take(&mut tableau[place]);
     let by = pivot[column];
     pivot[column] = 1.0;
-    pivot.iter_mut().for_each(|entry| *entry /= by);
+    for entry in &mut pivot {
+        *entry /= by;
+    }
     for row in tableau.iter_mut().filter(|row| !row.is_empty()) {
         let factor = std::mem::replace(&mut row[column], 0.0);
         if factor != 0.0 {

@@ -29,7 +29,7 @@ pub(super) fn with_everybody<'a>(
         draft.received().iter().zip(&model.rates).any(|(&got, &rate)| got == 0 && rate > 0)
     };
     match draft {
-        Some(draft) if !left_out(&draft) => return Some(draft),
+        Some(draft) if !left_out(&draft) => Some(draft),
         Some(mut draft) if most > 1 => {
             let mut everybody = spanning(model, ways)?;
             let fewest = |forest: &Forest<'_>| {
