@@ -43,7 +43,7 @@ pub(super) fn pack(problem: &Problem<'_>, options: &Options) -> Result<Found, Pl
     let nested = |trees: &Vec<Feeders>| Packing {
         trees: trees.iter().flat_map(|tree| Packing::nested(tree).trees).collect(),
     };
-    starts.extend(baselines.iter().map(nested));
+    starts.extend(baselines.iter().take(asymmetric::BASELINES).map(nested));
     let best = asymmetric::pack(problem, starts, most);
     Ok(Found { strategy: Strategy::Stable, packing: best.packing, optimum: best.optimum })
 }

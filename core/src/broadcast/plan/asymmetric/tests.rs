@@ -234,3 +234,5 @@ proptest! {
         Case::new(&topology, most);
     }
 }
+
+mod large;
