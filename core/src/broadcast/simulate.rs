@@ -56,13 +56,7 @@ pub struct Settings {
 impl Settings {
     /// Without faults.
     pub fn new(size_bytes: u64) -> Self {
-        Self {
-            size_bytes,
-            chunk_bytes: None,
-            relay_queue: 4,
-            faults: Vec::new(),
-            options: Options::default(),
-        }
+        Self { size_bytes, chunk_bytes: None, relay_queue: 4, faults: Vec::new(), options: Options::default() }
     }
 }
 

@@ -93,7 +93,7 @@ pub(crate) fn pack(problem: &Problem<'_>, mut baselines: Vec<Packing>, max_trees
     let packing = columns.packing(&rates);
     // Only if the work did not suffice.
     let packing = if start.sum() > packing.sum() { start } else { packing };
-    Best { packing, optimum }
+    Best { packing: served(&network, packing, &floors, max_trees), optimum }
 }
 
 /// Rates for the best trees, at most `max_trees`, that starve nobody, and the optimum where it is proven.
@@ -185,10 +185,55 @@ fn best_start(network: &Network<'_>, starts: &mut [Packing], floors: &[f64], max
     let rated = few.map(|packing| (worth(&packing), packing));
     let best = rated.reduce(|a, b| if b.0 > a.0 { b } else { a });
     let best = best.map(|(_, packing)| packing).unwrap_or_default();
-    if starves(&best) { shared(network, best, floors, most) } else { best }
+    served(network, best, floors, max_trees)
 }
 
-/// A packing, and beside it one tree to all, with as much of everything as those need who are below their floors.
+/// A packing in which nobody is below their floor: where somebody is, a part of what others have goes to them.
+fn served(network: &Network<'_>, packing: Packing, floors: &[f64], max_trees: usize) -> Packing {
+    let received = network.received(&packing);
+    let below: Vec<usize> =
+        (1..floors.len()).filter(|&to| received[to] < floors[to] * (1.0 - 1e-6)).collect();
+    if below.is_empty() {
+        return packing;
+    }
+    if max_trees > 0 && packing.trees.len() + below.len() > max_trees {
+        return shared(network, packing, floors, max_trees);
+    }
+    // Each from the source: floors are a part of what all can have so at once.
+    let ways = network.widest(&[0], &network.left);
+    let trees = below.into_iter().map(|to| {
+        let hops = vec![network.hop(0, to, &network.way(&ways, to))];
+        PackedTree { rate: floors[to], hops }
+    });
+    beside(network, packing, trees.collect())
+}
+
+/// A packing, and beside it other trees; its own that use what these need are as much slower.
+fn beside(network: &Network<'_>, mut packing: Packing, trees: Vec<PackedTree>) -> Packing {
+    let uses = |tree: &PackedTree| network.uses(&tree.hops).unwrap_or_default();
+    let load = |trees: &[PackedTree]| {
+        let mut load = vec![0.0; network.left.len()];
+        for tree in trees {
+            for (row, count) in uses(tree) {
+                load[row] += tree.rate * count;
+            }
+        }
+        load
+    };
+    let (new, old) = (load(&trees), load(&packing.trees));
+    let part = |row: usize| {
+        let there = (network.left[row] - new[row]).max(0.0);
+        if new[row] > 0.0 && old[row] > there { there / old[row] } else { 1.0 }
+    };
+    for tree in &mut packing.trees {
+        tree.rate *= uses(tree).into_iter().map(|(row, _)| part(row)).fold(1.0, f64::min);
+    }
+    packing.trees.retain(|tree| tree.rate > 0.0);
+    packing.trees.extend(trees);
+    packing
+}
+
+/// At most `most` trees, one of them to all, with as much of everything as those need who are below their floors.
 fn shared(network: &Network<'_>, packing: Packing, floors: &[f64], most: usize) -> Packing {
     let mut trees = growth::pack(network, 1, true).trees;
     trees.retain(|tree| tree.hops.len() + 1 == network.size());
@@ -197,17 +242,12 @@ fn shared(network: &Network<'_>, packing: Packing, floors: &[f64], most: usize) 
         let rate = network::rate(&network.uses(&hops)?, &network.left);
         Some(PackedTree { rate, hops })
     });
-    let Some(mut all) = all else { return packing };
-    let mut shared = largest(packing, most - 1);
-    let received = network.received(&shared);
+    let Some(all) = all.filter(|all| all.rate > 0.0) else { return packing };
+    let packing = largest(packing, most - 1);
+    let received = network.received(&packing);
     let below = received.iter().zip(floors).filter(|(mbps, floor)| mbps < floor).map(|(_, floor)| *floor);
-    let part = (below.fold(0.0, f64::max) / all.rate).min(SHARE);
-    for tree in &mut shared.trees {
-        tree.rate *= 1.0 - part;
-    }
-    all.rate *= part;
-    shared.trees.insert(0, all);
-    shared
+    let rate = below.fold(0.0, f64::max).min(SHARE * all.rate);
+    beside(network, packing, vec![PackedTree { rate, ..all }])
 }
 
 /// The trees that bring most.

@@ -235,4 +235,5 @@ proptest! {
     }
 }
 
+mod hostile;
 mod large;
