@@ -90,7 +90,7 @@ pub(crate) fn pack(problem: &Problem<'_>, mut baselines: Vec<Packing>, max_trees
         columns.add(tree.hops);
     }
     let (rates, optimum) = generated(&mut columns, &floors, max_trees);
-    let packing = columns.packing(&rates);
+    let packing = beside(&network, columns.packing(&rates), Vec::new());
     // Only if the work did not suffice.
     let packing = if start.sum() > packing.sum() { start } else { packing };
     Best { packing: served(&network, packing, &floors, max_trees), optimum }
@@ -208,7 +208,8 @@ fn served(network: &Network<'_>, packing: Packing, floors: &[f64], max_trees: us
     beside(network, packing, trees.collect())
 }
 
-/// A packing, and beside it other trees; its own that use what these need are as much slower.
+/// A packing, and beside it other trees; its own that use what these need are as much slower, as are those that use more than
+/// there is: the tolerances of a programme belong to its largest row, which may be a million times the least.
 fn beside(network: &Network<'_>, mut packing: Packing, trees: Vec<PackedTree>) -> Packing {
     let uses = |tree: &PackedTree| network.uses(&tree.hops).unwrap_or_default();
     let load = |trees: &[PackedTree]| {
@@ -223,7 +224,7 @@ fn beside(network: &Network<'_>, mut packing: Packing, trees: Vec<PackedTree>) -
     let (new, old) = (load(&trees), load(&packing.trees));
     let part = |row: usize| {
         let there = (network.left[row] - new[row]).max(0.0);
-        if new[row] > 0.0 && old[row] > there { there / old[row] } else { 1.0 }
+        if old[row] > there { there / old[row] } else { 1.0 }
     };
     for tree in &mut packing.trees {
         tree.rate *= uses(tree).into_iter().map(|(row, _)| part(row)).fold(1.0, f64::min);
