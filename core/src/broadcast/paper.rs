@@ -154,7 +154,10 @@ pub fn draw(condition: Condition, destinations: usize, seed: u64) -> Draw {
 }
 
 fn join(topology: &mut Topology, a: &str, b: &str, (there, back): (f64, f64)) {
-    topology.links.push(Link { back_mbps: (back != there).then_some(back), ..Link::new(a, b, there) });
+    topology.links.push(Link {
+        back_mbps: (back.to_bits() != there.to_bits()).then_some(back),
+        ..Link::new(a, b, there)
+    });
 }
 
 /// A method as it is compared.

@@ -6,7 +6,10 @@ use super::*;
 
 /// Times `Flat` in the study's own simulation of 100 destinations, ten draws of other seeds: the bound, then depth-first,
 /// Dijkstra and random, each in lockstep and from disk, then the chain from disk.
-const STUDY: [(Condition, f64, [(Strategy, f64, f64); 3], f64); 8] = {
+type Study = (Condition, f64, [(Strategy, f64, f64); 3], f64);
+
+/// See [`Study`].
+const STUDY: [Study; 8] = {
     use Strategy::{DepthFirst as D, Dijkstra as J, Random as R};
     [
         (Condition::Mixed, 22.1, [(D, 12.2, 12.5), (J, 3.9, 9.9), (R, 0.6, 0.7)], 21.2),

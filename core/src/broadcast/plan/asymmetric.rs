@@ -3,9 +3,10 @@
 //! There a plan that brings every destination its own max-flow need not exist, and the best one is hard to find in general.
 //! What is done:
 //!
-//! 1. **Start**: walks in several orders (`greedy`), the baselines that the caller brings, each with what can still be had
-//!    from what it leaves (`repair`). None of them is good everywhere: a walk puts a whole branch behind a poor host, a chain
-//!    has one order for all rates.
+//! 1. **Start**: walks in several orders (`greedy`), trees in which a host feeds several (`growth`), the baselines that the
+//!    caller brings, each with what can still be had from what it leaves (`repair`). None of them is good everywhere: a walk
+//!    puts a whole branch behind a poor host, a chain has one order for all rates, and trees that grow take the ways that are
+//!    wide first.
 //! 2. **Improve**: all their trees together are the first columns of a column generation (`columns`), so its result is at
 //!    least the best of them. Up to 14 destinations it is the optimum, and proven to be.
 //! 3. **Nobody starves**: who would receive less than [`SHARE`] of what they get when the source sends to each destination
@@ -13,14 +14,17 @@
 //!    least as good as that.
 //! 4. **Few trees**: see `fewer`.
 //!
-//! The master programme is dense: `O(R^2)` memory for `R` resources. Above [`MOST_ROWS`] the best start is taken as it is.
+//! The master programme is dense: `O(R^2)` memory for `R` resources. Above [`MOST_ROWS`] the best start is taken as it is. All
+//! work is counted in operations: some seconds for ten thousand hosts.
+
+use std::cmp::Reverse;
 
 use super::packing::{Feeders, PackedTree, Packing};
 use super::problem::Problem;
 use columns::{Columns, Rates, Work};
 use fewer::fewer;
-use greedy::ORDERS;
-use network::Network;
+use greedy::{ORDERS, Order};
+use network::{Network, Ordered};
 use pricing::EXACT_UP_TO;
 use repair::repair;
 
@@ -28,6 +32,7 @@ mod branching;
 mod columns;
 mod fewer;
 mod greedy;
+mod growth;
 mod network;
 #[cfg(test)]
 mod optimum;
@@ -40,13 +45,15 @@ pub(crate) const SHARE: f64 = 0.1;
 /// Most resources for which columns are generated.
 const MOST_ROWS: usize = 1600;
 /// Operations of a whole plan: some seconds.
-const WORK: u64 = 3_000_000_000;
+const WORK: u64 = 1_500_000_000;
 
 /// Nothing is improved that has this part of the sum of the max-flows: without a limit on trees, and with one.
 const ENOUGH: f64 = 1.0 - 1e-7;
 const FEW_ARE_ENOUGH: f64 = 0.97;
 /// Most baselines that are improved on: the best ones.
-const BASELINES: usize = 3;
+pub(crate) const BASELINES: usize = 3;
+/// Of that many starts it is tried what can be had from what they leave; of all where the network is small.
+const REPAIRED: usize = 4;
 
 /// A packing, and the greatest sum that any packing can have, where that is proven.
 #[derive(Clone, Debug)]
@@ -66,16 +73,15 @@ pub(crate) fn pack(problem: &Problem<'_>, mut baselines: Vec<Packing>, max_trees
     let network = Network::new(problem);
     let fair = fair(&network);
     let floors = floors(&network, &fair, baselines.first());
-    let walked = ORDERS.iter().map(|&order| greedy::pack(&network, order, &mut network.left.clone()));
-    let few = ORDERS.iter().filter(|_| max_trees > 0);
-    let few = few.map(|&order| greedy::pack_few(&network, order, max_trees));
-    let starts: Vec<Packing> =
-        few.chain(walked.chain(baselines).map(|packing| repair(&network, packing, usize::MAX))).collect();
-    let start = best_start(&network, &starts, &floors, max_trees);
+    let large = network.left.len() > MOST_ROWS;
+    let mut starts = walks(&network, if large { &ORDERS[..1] } else { &ORDERS }, max_trees);
+    starts.extend(grown(&network, max_trees));
+    starts.extend(baselines);
+    let start = best_start(&network, &mut starts, &floors, max_trees);
     let bound: f64 = problem.bounds.iter().sum();
     let enough = if max_trees > 0 { FEW_ARE_ENOUGH } else { ENOUGH };
     let done = network.size() > EXACT_UP_TO + 1 && start.sum() >= enough * bound;
-    if done || network.left.len() > MOST_ROWS {
+    if done || large {
         return Best { packing: start, optimum: None };
     }
     let mut columns = Columns::new(&network);
@@ -84,10 +90,10 @@ pub(crate) fn pack(problem: &Problem<'_>, mut baselines: Vec<Packing>, max_trees
         columns.add(tree.hops);
     }
     let (rates, optimum) = generated(&mut columns, &floors, max_trees);
-    let packing = columns.packing(&rates);
+    let packing = beside(&network, columns.packing(&rates), Vec::new());
     // Only if the work did not suffice.
     let packing = if start.sum() > packing.sum() { start } else { packing };
-    Best { packing, optimum }
+    Best { packing: served(&network, packing, &floors, max_trees), optimum }
 }
 
 /// Rates for the best trees, at most `max_trees`, that starve nobody, and the optimum where it is proven.
@@ -142,26 +148,107 @@ fn starved(columns: &Columns<'_>, rates: &Rates, floors: &[f64], needed: &[f64])
     (more != needed).then_some(more)
 }
 
-/// The start with the greatest sum, within a limit of trees. Where it starves somebody, a part of everything goes to one
-/// tree to all instead.
-fn best_start(network: &Network<'_>, starts: &[Packing], floors: &[f64], max_trees: usize) -> Packing {
+/// Packings that walks find: those of few trees first, where they are to be few.
+fn walks(network: &Network<'_>, orders: &[Order], max_trees: usize) -> Vec<Packing> {
+    let few = orders.iter().filter(|_| max_trees > 0);
+    let few = few.map(|&order| greedy::pack_few(network, order, max_trees));
+    let all = orders.iter().map(|&order| greedy::pack(network, order, &mut network.left.clone()));
+    few.chain(all).collect()
+}
+
+/// Packings of trees that grow: by levels, at the best rates, and so with a first one to all.
+fn grown(network: &Network<'_>, max_trees: usize) -> Vec<Packing> {
+    let most = if max_trees == 0 { network.most_trees() } else { max_trees };
+    vec![
+        growth::by_levels(network, most),
+        growth::pack(network, most, false),
+        growth::pack(network, most, true),
+    ]
+}
+
+/// The start with the greatest sum, within a limit of trees. The best of `starts` are repaired, there too, and come first.
+/// Where it starves somebody, a part of everything goes to one tree to all instead.
+fn best_start(network: &Network<'_>, starts: &mut [Packing], floors: &[f64], max_trees: usize) -> Packing {
     let most = if max_trees == 0 { usize::MAX } else { max_trees };
-    let few = starts.iter().map(|packing| repair(network, largest(packing.clone(), most), most));
-    let mut best = few.reduce(|a, b| if b.sum() > a.sum() { b } else { a }).unwrap_or_default();
     let starves =
         |packing: &Packing| network.received(packing).iter().zip(floors).any(|(mbps, floor)| mbps < floor);
-    if starves(&best) {
-        best = largest(best, most - 1);
-        for tree in &mut best.trees {
-            tree.rate *= 1.0 - SHARE;
-        }
-        let hops = network.spanning();
-        if let Some(uses) = network.uses(&hops) {
-            let rate = SHARE * network::rate(&uses, &network.left);
-            best.trees.insert(0, PackedTree { rate, hops });
-        }
+    let worth = |packing: &Packing| packing.sum() * if starves(packing) { 1.0 - SHARE } else { 1.0 };
+    let repaired = if network.size() <= EXACT_UP_TO + 1 { starts.len() } else { REPAIRED };
+    starts.sort_by_cached_key(|packing| Reverse(Ordered(worth(&largest(packing.clone(), most)))));
+    for packing in starts.iter_mut().take(repaired) {
+        *packing = repair(network, std::mem::take(packing), usize::MAX);
     }
-    best
+    let few = starts.iter().take(repaired).map(|packing| match packing.trees.len() {
+        count if count > most => repair(network, largest(packing.clone(), most), most),
+        _ => packing.clone(),
+    });
+    let rated = few.map(|packing| (worth(&packing), packing));
+    let best = rated.reduce(|a, b| if b.0 > a.0 { b } else { a });
+    let best = best.map(|(_, packing)| packing).unwrap_or_default();
+    served(network, best, floors, max_trees)
+}
+
+/// A packing in which nobody is below their floor: where somebody is, a part of what others have goes to them.
+fn served(network: &Network<'_>, packing: Packing, floors: &[f64], max_trees: usize) -> Packing {
+    let received = network.received(&packing);
+    let below: Vec<usize> =
+        (1..floors.len()).filter(|&to| received[to] < floors[to] * (1.0 - 1e-6)).collect();
+    if below.is_empty() {
+        return packing;
+    }
+    if max_trees > 0 && packing.trees.len() + below.len() > max_trees {
+        return shared(network, packing, floors, max_trees);
+    }
+    // Each from the source: floors are a part of what all can have so at once.
+    let ways = network.widest(&[0], &network.left);
+    let trees = below.into_iter().map(|to| {
+        let hops = vec![network.hop(0, to, &network.way(&ways, to))];
+        PackedTree { rate: floors[to], hops }
+    });
+    beside(network, packing, trees.collect())
+}
+
+/// A packing, and beside it other trees; its own that use what these need are as much slower, as are those that use more than
+/// there is: the tolerances of a programme belong to its largest row, which may be a million times the least.
+fn beside(network: &Network<'_>, mut packing: Packing, trees: Vec<PackedTree>) -> Packing {
+    let uses = |tree: &PackedTree| network.uses(&tree.hops).unwrap_or_default();
+    let load = |trees: &[PackedTree]| {
+        let mut load = vec![0.0; network.left.len()];
+        for tree in trees {
+            for (row, count) in uses(tree) {
+                load[row] += tree.rate * count;
+            }
+        }
+        load
+    };
+    let (new, old) = (load(&trees), load(&packing.trees));
+    let part = |row: usize| {
+        let there = (network.left[row] - new[row]).max(0.0);
+        if old[row] > there { there / old[row] } else { 1.0 }
+    };
+    for tree in &mut packing.trees {
+        tree.rate *= uses(tree).into_iter().map(|(row, _)| part(row)).fold(1.0, f64::min);
+    }
+    packing.trees.retain(|tree| tree.rate > 0.0);
+    packing.trees.extend(trees);
+    packing
+}
+
+/// At most `most` trees, one of them to all, with as much of everything as those need who are below their floors.
+fn shared(network: &Network<'_>, packing: Packing, floors: &[f64], most: usize) -> Packing {
+    let mut trees = growth::pack(network, 1, true).trees;
+    trees.retain(|tree| tree.hops.len() + 1 == network.size());
+    let all = trees.pop().or_else(|| {
+        let hops = network.spanning();
+        let rate = network::rate(&network.uses(&hops)?, &network.left);
+        Some(PackedTree { rate, hops })
+    });
+    let Some(all) = all.filter(|all| all.rate > 0.0) else { return packing };
+    let packing = largest(packing, most - 1);
+    let received = network.received(&packing);
+    let below = received.iter().zip(floors).filter(|(mbps, floor)| mbps < floor).map(|(_, floor)| *floor);
+    let rate = below.fold(0.0, f64::max).min(SHARE * all.rate);
+    beside(network, packing, vec![PackedTree { rate, ..all }])
 }
 
 /// The trees that bring most.

@@ -31,6 +31,9 @@ mod walk;
 
 pub(crate) use dijkstra::Parent;
 
+/// Vertices and arcs that one method may look at, in all its searches, when all methods are tried.
+const SEARCHED: usize = 50_000_000;
+
 /// A way to broadcast that others have published, or that is obvious.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Baseline {
@@ -79,18 +82,24 @@ pub(crate) fn pack(problem: &Problem<'_>, baseline: Baseline, relay: Relay) -> R
 
 /// What every method reaches from disk, and chains in several orders beside them; those that are possible, the greatest sum
 /// first. From disk nobody receives less than in lockstep, so who is not below these is below no baseline.
+///
+/// Of networks with thousands of hosts ([`SEARCHED`]) only the quick methods: depth-first ones and two chains.
 pub(crate) fn all(problem: &Problem<'_>, seed: u64) -> Vec<Vec<Feeders>> {
-    let methods = [
-        Baseline::Flat,
-        Baseline::Random(seed),
-        Baseline::DepthFirst,
-        Baseline::Fpfr,
-        Baseline::Dijkstra(Parent::Latest),
-        Baseline::Dijkstra(Parent::Earliest),
-    ];
-    let methods = methods.into_iter().map(|method| trees(problem, method, Relay::Asynchronous));
+    let mut methods = vec![Baseline::DepthFirst, Baseline::Fpfr];
     // The first order is that of `Chain`.
-    let orders = chain::orders(problem);
+    let mut orders = chain::orders(problem);
+    // A search for each hop.
+    if problem.destinations.len() * (problem.graph.vertices() + problem.graph.arcs().len()) <= SEARCHED {
+        methods.extend([
+            Baseline::Flat,
+            Baseline::Random(seed),
+            Baseline::Dijkstra(Parent::Latest),
+            Baseline::Dijkstra(Parent::Earliest),
+        ]);
+    } else {
+        orders.truncate(2);
+    }
+    let methods = methods.into_iter().map(|method| trees(problem, method, Relay::Asynchronous));
     let chains = orders.iter().map(|order| Ok(vec![chain::in_order(problem, order)?]));
     let mut all: Vec<(f64, Vec<Feeders>)> =
         methods.chain(chains).filter_map(Result::ok).map(|trees| (sum(&trees), trees)).collect();

@@ -9,13 +9,18 @@ use std::collections::BTreeMap;
 
 use super::super::topology::{Graph, Limits};
 use super::sharing::{self, Resource, uses};
-use super::{Hop, Plan};
+use super::{Hop, Plan, levels};
 
 /// Two rates are one when they differ by less than this part of the greater one.
 pub(super) const SAME: f64 = 1e-9;
 
 /// A destination is starved when it gets less than this share of what `Flat`, fair to all, would give it.
 pub(super) const STARVED_BELOW: f64 = 0.25;
+
+/// Hops of nested trees together, at most about this many: some hundred bytes each.
+const MOST_HOPS: usize = 400_000;
+/// At least so many nested trees are made, where there are as many rates.
+const FEWEST_NESTED: usize = 16;
 
 /// One stream between two hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,12 +48,11 @@ pub(crate) struct Packing {
 
 impl Packing {
     /// The nested trees that carry what a relay tree carries from disk: for each step between two of its rates a tree of
-    /// the hops that are at least as fast, at the rate of the step. The largest tree comes first.
+    /// the hops that are at least as fast, at the rate of the step. The largest tree comes first. Of more steps than
+    /// [`most_nested`] those are kept that lose the least: hosts between two of them get the lower one.
     pub(crate) fn nested(feeders: &Feeders) -> Self {
-        let mut levels: Vec<f64> = feeders.rates.iter().copied().filter(|&rate| rate > 0.0).collect();
-        levels.sort_by(f64::total_cmp);
-        // Of rates that are alike the least one stands for all, so that no hop is faster than it was.
-        levels.dedup_by(|next, kept| *next - *kept <= SAME * *next);
+        let rates: Vec<f64> = feeders.rates.iter().copied().filter(|&rate| rate > 0.0).collect();
+        let levels = levels::choose(&rates, most_nested(rates.len()));
         let mut below = 0.0;
         let trees = levels.into_iter().map(|level| {
             let fast = feeders.hops.iter().zip(&feeders.rates).filter(|(_, rate)| **rate >= level);
@@ -76,6 +80,12 @@ impl Packing {
         rates.sort_by(f64::total_cmp);
         rates.iter().sum()
     }
+}
+
+/// Most trees that are made of one relay tree of so many hops: as many as it has rates, up to some hundred hops. Beyond, all
+/// those trees would be half the square of the hops: gigabytes for ten thousand hosts.
+pub(crate) fn most_nested(hops: usize) -> usize {
+    (2 * MOST_HOPS / hops.max(1)).max(FEWEST_NESTED)
 }
 
 /// What is left of each arc and of each budget, Mbit/s. A budget that is not declared is infinite and stays so.

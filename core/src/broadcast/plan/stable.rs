@@ -42,7 +42,7 @@ pub(super) fn pack(problem: &Problem<'_>, options: &Options) -> Result<Found, Pl
     let packed = |trees: &Vec<Feeders>| Packing {
         trees: trees.iter().flat_map(|tree| Packing::nested(tree).trees).collect(),
     };
-    let starts = baselines.iter().map(packed).collect();
+    let starts = baselines.iter().take(asymmetric::BASELINES).map(packed).collect();
     let best = asymmetric::pack(problem, starts, most);
     Ok(Found { strategy: Strategy::Stable, packing: best.packing, optimum: best.optimum })
 }

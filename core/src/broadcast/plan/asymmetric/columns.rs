@@ -10,7 +10,8 @@
 //! Mbit/s below it that no other use of any resource is worth as much, so floors that can be met together are met. That is a
 //! concave gain, hence still linear: a column for what counts below the floor, limited by the floor and by what arrives.
 //!
-//! **Work** is counted in operations, not in time, so that a result does not depend on the machine.
+//! **Work** is counted in operations, not in time, so that a result does not depend on the machine. Where the result would be
+//! no proven optimum anyway, the search also ends when many operations gained little.
 
 use std::collections::BTreeSet;
 
@@ -23,6 +24,10 @@ use super::simplex::{Outcome, Simplex};
 const PIVOTS: usize = 400;
 /// Operations after which the best rates for given trees are what they are.
 const MOST_WORK: usize = 2_000_000_000;
+/// The search ends when so many operations, in a row, ...
+const PATIENCE: u64 = 200_000_000;
+/// ... gained less than this part of what there was.
+const LITTLE: f64 = 1e-3;
 /// A tree must be worth this much more than it costs, relative to the greatest prize.
 const WORTH_ABOVE: f64 = 1e-8;
 /// A tree that brings each of its members less than this part of what they receive is rounding error.
@@ -105,6 +110,8 @@ impl<'n> Columns<'n> {
     pub(super) fn generate(&mut self, floors: &[f64], work: &mut Work) -> Rates {
         let mut master = Master::new(self.network, floors);
         let mut loaded = 0;
+        // What was gained when that was much more than before, and the work that was left then.
+        let mut reached = (0.0, work.0);
         loop {
             for tree in self.trees.iter().skip(loaded) {
                 master.load(tree);
@@ -114,8 +121,13 @@ impl<'n> Columns<'n> {
             let outcome = master.simplex.run(PIVOTS);
             let solved = (master.simplex.pivots() - pivots) * master.rows * master.rows;
             let found = self.search(&master);
-            if !work.spend(solved + self.effort()) {
-                // No time for more trees: the best rates for those that are loaded.
+            let more = work.spend(solved + self.effort());
+            let gained = master.simplex.gained();
+            if gained > reached.0 * (1.0 + LITTLE) {
+                reached = (gained, work.0);
+            }
+            if !more || (!self.exact() && reached.1 - work.0 > PATIENCE) {
+                // No more trees: the best rates for those that are loaded.
                 master.finish();
                 return self.rates(&master, false);
             }

@@ -40,7 +40,7 @@ pub(super) fn pack(network: &Network<'_>, order: Order, left: &mut [f64]) -> Pac
     let mut packing = Packing::default();
     let mut fastest: f64 = 0.0;
     // Each tree uses up a row.
-    for _ in 0..network.left.len().min(WALKED_LINES / network.lines.len().max(1)) {
+    for _ in 0..network.left.len().min(WALKED_LINES / network.lines.len().max(1)).min(network.most_trees()) {
         let hops = Walk::new(network, order, left).hops();
         let Some(uses) = network.uses(&hops).filter(|uses| !uses.is_empty()) else { break };
         let rate = network::rate(&uses, left);
@@ -66,7 +66,7 @@ pub(super) fn pack_few(network: &Network<'_>, order: Order, most: usize) -> Pack
     let mut left = network.left.clone();
     let mut packing = Packing::default();
     for _ in 0..most.min(WALKED_LINES / (WIDTHS * network.lines.len()).max(1)) {
-        let trees = widths(network, &left).into_iter().filter_map(|least| {
+        let trees = network.widths(&left, WIDTHS).into_iter().filter_map(|least| {
             let hops = Walk { least, ..Walk::new(network, order, &left) }.hops();
             let uses = network.uses(&hops).filter(|uses| !uses.is_empty())?;
             let rate = network::rate(&uses, &left);
@@ -80,18 +80,6 @@ pub(super) fn pack_few(network: &Network<'_>, order: Order, most: usize) -> Pack
         packing.trees.push(tree);
     }
     packing
-}
-
-/// Widths of lines, the least and the greatest among them, evenly spread over all.
-fn widths(network: &Network<'_>, left: &[f64]) -> Vec<f64> {
-    let widths = (0..network.lines.len()).map(|line| network.width(line, left));
-    let mut widths: Vec<f64> = widths.filter(|width| *width > 0.0 && width.is_finite()).collect();
-    widths.sort_by(f64::total_cmp);
-    widths.dedup();
-    let last = widths.len().saturating_sub(1);
-    let mut spread: Vec<usize> = (0..WIDTHS).map(|index| index * last / (WIDTHS - 1)).collect();
-    spread.dedup();
-    spread.into_iter().filter_map(|index| widths.get(index).copied()).collect()
 }
 
 /// A host that has the data, and the lines from it to where the walk is.

@@ -18,7 +18,7 @@ const NOTHING: f64 = 1e-12;
 
 /// Costs and widths that order as numbers do.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Ordered(f64);
+pub(super) struct Ordered(pub(super) f64);
 
 impl Eq for Ordered {}
 
@@ -158,6 +158,23 @@ impl<'a> Network<'a> {
     /// The least that is left of what a line uses.
     pub(super) fn width(&self, line: usize, left: &[f64]) -> f64 {
         self.lines[line].rows.iter().map(|&row| left[row]).fold(f64::INFINITY, f64::min)
+    }
+
+    /// At most `count` widths of lines, the least and the greatest among them, evenly spread over all.
+    pub(super) fn widths(&self, left: &[f64], count: usize) -> Vec<f64> {
+        let widths = (0..self.lines.len()).map(|line| self.width(line, left));
+        let mut widths: Vec<f64> = widths.filter(|width| *width > 0.0 && width.is_finite()).collect();
+        widths.sort_by(f64::total_cmp);
+        widths.dedup();
+        let last = widths.len().saturating_sub(1);
+        let mut spread: Vec<usize> = (0..count).map(|index| index * last / (count - 1).max(1)).collect();
+        spread.dedup();
+        spread.into_iter().filter_map(|index| widths.get(index).copied()).collect()
+    }
+
+    /// So many trees to all are as much as a plan may be.
+    pub(super) fn most_trees(&self) -> usize {
+        packing::most_nested(self.size())
     }
 
     /// Takes what a tree at `rate` uses. What rounding would leave of a row is nothing.

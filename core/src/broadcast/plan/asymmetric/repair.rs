@@ -1,7 +1,7 @@
 //! What can still be had from what the trees of a packing leave?
 //!
-//! Each tree gets the rate that is left for it. A tree that does not reach a destination is extended by a hop to it from any of its members, along the widest way over
-//! what is left. Where that carries less than the tree, the tree is split: a part of its rate goes to one more host, the rest
+//! Each tree gets the rate that is left for it. A tree that does not reach a destination is extended by a hop to it from any
+//! of its members, along the widest way over what is left. Where that carries less than the tree, the tree is split: a part of its rate goes to one more host, the rest
 //! stays as it was. At the end new trees are walked from the source. Nothing that is there is taken away, so no rate falls.
 //!
 //! Of hosts to which a tree can be extended at the same rate, the one that receives least is served first. Each extension
@@ -15,8 +15,8 @@ use super::network::{self, Network};
 const LEAST: f64 = 1e-6;
 /// Most splits, per destination: trees are cheap, but not free.
 const SPLITS_PER_DESTINATION: usize = 4;
-/// Most searches, times the lines of the network: some seconds.
-const SEARCHED_LINES: usize = 20_000_000;
+/// Most searches, times the lines of the network: a part of a second.
+const SEARCHED_LINES: usize = 4_000_000;
 
 /// The packing, and what was added to it; trees are added as long as there are fewer than `most`.
 pub(super) fn repair(network: &Network<'_>, mut packing: Packing, most: usize) -> Packing {

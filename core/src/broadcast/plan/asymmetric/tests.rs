@@ -234,3 +234,6 @@ proptest! {
         Case::new(&topology, most);
     }
 }
+
+mod hostile;
+mod large;

@@ -77,11 +77,10 @@ impl Walk<'_> {
         };
         top.next += 1;
         let head = self.problem.graph.arcs()[arc].to;
-        if !self.visited[head] && self.open(arc) {
-            if let Some(origin) = self.origin() {
-                self.entered[head] = Some(arc);
-                self.enter(head, Some(origin));
-            }
+        let open = !self.visited[head] && self.open(arc);
+        if let Some(origin) = self.origin().filter(|_| open) {
+            self.entered[head] = Some(arc);
+            self.enter(head, Some(origin));
         }
         true
     }
@@ -131,10 +130,9 @@ impl Walk<'_> {
         let Some(Visit { vertex, holds, below, .. }) = self.stack.pop() else { return };
         let host = if holds { Some(vertex) } else { below.last().copied() };
         let up = self.entered[vertex].map(back).filter(|&arc| self.open(arc));
-        if let (Some(host), Some(_), Some(above)) = (host, up, self.stack.last_mut()) {
-            if !above.holds {
-                above.below.push(host);
-            }
+        let above = self.stack.last_mut().filter(|above| !above.holds);
+        if let (Some(host), Some(_), Some(above)) = (host, up, above) {
+            above.below.push(host);
         }
     }
 
