@@ -32,7 +32,7 @@ impl Node {
         let time =
             self.settings.round_trip + self.chunk_time(tree) * (u32::try_from(ahead).unwrap_or(u32::MAX) + 1);
         let planned = branch.since + time;
-        if planned < self.now { self.now + (self.now - planned) } else { planned }
+        if planned < self.now { self.now + self.now.saturating_sub(planned) } else { planned }
     }
 
     /// When a chunk that is fetched down `tree` now would be here.

@@ -172,7 +172,7 @@ impl Node {
             Message::Entry { tree, chunk } => self.entry(from, tree, chunk),
             Message::Fetch { tree, chunk } => self.fetched(from, tree, chunk),
             Message::Cancel { tree, chunk } => {
-                self.commands.push(Command::Withdraw { to: from, tree, chunk })
+                self.commands.push(Command::Withdraw { to: from, tree, chunk });
             }
             Message::Cancelled { tree, chunk } => self.cancelled(from, tree, chunk),
             Message::Refuse { tree, chunk } => self.refused(from, tree, chunk),

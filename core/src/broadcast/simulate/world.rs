@@ -291,7 +291,7 @@ impl<'a> World<'a> {
         match happening {
             Happening::End(_, hop) => self.end_of_stream(hop),
             Happening::Arrives(host, event, epoch) if epoch == self.epoch => {
-                self.inbox.push_back((host, event))
+                self.inbox.push_back((host, event));
             }
             Happening::Arrives(..) => {}
             Happening::Fault(number) => self.fault(number),
