@@ -33,6 +33,8 @@ pub const NOTICE: Duration = Duration::from_millis(500);
 pub const LOOK: Duration = Duration::from_millis(500);
 /// Most plans of one broadcast: after these it is given up.
 pub const MAX_PLANS: u64 = 500;
+/// Events in vain before it is given up.
+const PATIENCE: u64 = 4_000_000;
 /// Chunks that a dataset is cut into where no size of chunks is given.
 const CHUNKS: u64 = 2048;
 /// Most chunks.
@@ -51,6 +53,8 @@ pub struct Settings {
     pub faults: Vec<Fault>,
     /// How new plans are made.
     pub options: Options,
+    /// Events after which it is given up if nobody gets anything new meanwhile.
+    pub patience: u64,
 }
 
 impl Settings {
@@ -62,6 +66,7 @@ impl Settings {
             relay_queue: 4,
             faults: Vec::new(),
             options: Options::default(),
+            patience: PATIENCE,
         }
     }
 }

@@ -30,6 +30,8 @@ pub struct Outcome {
     pub plans: u64,
     /// The most numbers that a node kept at any time, for each chunk of the dataset.
     pub memory_per_chunk: f64,
+    /// The most events that waited for their time at any time.
+    pub most_waiting: usize,
 }
 
 /// What a destination got.
@@ -92,6 +94,7 @@ impl World<'_> {
             wasted_bytes: (self.wasted_bits / 8.0).round() as u64,
             timeline: self.timeline,
             plans: self.epoch,
+            most_waiting: self.most_waiting,
             memory_per_chunk: self.remembered as f64 / f64::from(self.cut.chunks),
         }
     }
@@ -119,6 +122,9 @@ impl World<'_> {
     fn reason(&self, vertex: usize) -> String {
         if let Some(reason) = self.coordinator.reason(self.graph.name(vertex)) {
             return reason;
+        }
+        if self.given_up() {
+            return format!("given up: nothing new came to anybody in {} events", self.settings.patience);
         }
         if self.epoch >= MAX_PLANS {
             return format!("given up after {MAX_PLANS} plans");

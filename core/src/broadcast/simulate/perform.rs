@@ -9,6 +9,10 @@ impl World<'_> {
     /// Hands over all events of this moment, and what follows from them at once.
     pub(super) fn deliver(&mut self) {
         while let Some((vertex, event)) = self.inbox.pop_front() {
+            self.in_vain += 1;
+            if self.given_up() {
+                return;
+            }
             self.note_chunk(vertex, &event);
             let time = self.time();
             let Some(node) = self.hosts.get_mut(vertex).and_then(|host| host.node.as_mut()) else { continue };
@@ -29,6 +33,8 @@ impl World<'_> {
             self.wasted_bits += bytes as f64 * 8.0;
         } else if !host.held.insert(chunk) {
             self.duplicate_bytes += bytes;
+        } else {
+            self.in_vain = 0;
         }
     }
 

@@ -45,6 +45,7 @@ impl World<'_> {
     pub(super) fn fault(&mut self, number: usize) {
         let kind = self.settings.faults[number].kind.clone();
         self.moment(kind.to_string());
+        self.in_vain = 0;
         match kind {
             FaultKind::Kill(name) => self.kill(&name),
             FaultKind::Full(name) => {

@@ -86,6 +86,10 @@ pub(super) struct World<'a> {
     pub(super) wasted_bits: f64,
     pub(super) timeline: Vec<Moment>,
     pub(super) remembered: usize,
+    /// The most that was to happen at any time.
+    pub(super) most_waiting: usize,
+    /// Events since anybody got anything new, or a fault.
+    pub(super) in_vain: u64,
 }
 
 impl<'a> World<'a> {
@@ -152,6 +156,8 @@ impl<'a> World<'a> {
             wasted_bits: 0.0,
             timeline: Vec::new(),
             remembered: 0,
+            most_waiting: 0,
+            in_vain: 0,
             graph,
         };
         for (number, fault) in settings.faults.iter().enumerate() {
@@ -250,6 +256,7 @@ impl<'a> World<'a> {
         self.sequence += 1;
         self.heap.push(Reverse((time, self.sequence)));
         self.happenings.insert(self.sequence, happening);
+        self.most_waiting = self.most_waiting.max(self.heap.len() + self.inbox.len() + self.stuck.len());
     }
 
     /// Nanoseconds as the machines take them.
@@ -261,9 +268,12 @@ impl<'a> World<'a> {
         self.timeline.push(Moment { seconds: self.now as f64 / 1e9, what });
     }
 
-    /// Until nothing happens any more, or everybody has everything and no fault is to come.
+    /// Until nothing happens any more, or everybody has everything and no fault is to come, or nothing comes of it.
     pub(super) fn run(&mut self) {
         loop {
+            if self.given_up() {
+                return;
+            }
             self.look_again();
             let Some(Reverse((time, number))) = self.heap.pop() else {
                 if self.stalled() {
@@ -278,6 +288,7 @@ impl<'a> World<'a> {
                 continue;
             }
             self.now = time;
+            self.in_vain += 1;
             if let Happening::Arrives(host, Event::Woken, _) = happening {
                 self.wakes.remove(&(host, time));
             }
@@ -285,6 +296,11 @@ impl<'a> World<'a> {
             self.deliver();
             self.ask_coordinator();
         }
+    }
+
+    /// Whether so much has happened since anybody got anything that nobody ever will.
+    pub(super) fn given_up(&self) -> bool {
+        self.in_vain > self.settings.patience
     }
 
     fn happen(&mut self, happening: Happening) {
