@@ -1,8 +1,9 @@
-//! What do those below hold?
+//! What do those below lack?
 //!
-//! A host is told by all that are below it in open trees what they hold, and counts for each chunk how many of them have it:
-//! down each hop and altogether. What it has offered to a child counts as held by it. O(trees) for each message; 1 bit for
-//! each chunk and host below, and 2 bytes for each chunk and hop.
+//! A host is told by all that are below it in open trees what they hold, and counts for each chunk how many of them lack it:
+//! down each hop and altogether. What it has offered to a child counts as held by it. O(trees) for each message, and for each
+//! chunk that is missing when a host says all that it holds; 1 bit for each chunk and host below, and 2 bytes for each chunk
+//! and hop.
 
 use super::Chunks;
 use super::branch::Child;
@@ -12,12 +13,13 @@ impl Node {
     /// A host to be fed down a tree.
     pub(super) fn child(&self, tree: usize, host: usize) -> Child {
         let subtree = self.shape.below(tree, host);
-        let mut copies = vec![0; self.settings.chunks as usize];
+        let mut lacks = vec![0; self.settings.chunks as usize];
+        let all = Chunks::all(self.settings.chunks);
         let held = self.peers.iter().filter(|(host, _)| subtree.contains(host));
-        for chunk in held.flat_map(|(_, chunks)| chunks.iter()) {
-            copies[chunk as usize] += 1;
+        for chunk in held.flat_map(|(_, chunks)| all.without(chunks)) {
+            lacks[chunk as usize] += 1;
         }
-        Child { subtree, copies, ..Child::default() }
+        Child { subtree, lacks, ..Child::default() }
     }
 
     /// All that a host below holds.
@@ -26,9 +28,7 @@ impl Node {
         if chunks.count() != self.held.count() {
             return;
         }
-        for chunk in chunks.iter() {
-            self.count(from, chunk, true);
-        }
+        self.count(from, Chunks::all(chunks.count()).without(&chunks), true);
         self.peers.insert(from, chunks);
         self.serve_all();
     }
@@ -36,14 +36,14 @@ impl Node {
     /// A host below holds one more.
     pub(super) fn holding(&mut self, from: usize, chunk: u32) {
         if self.peers.get_mut(&from).is_some_and(|peer| peer.insert(chunk)) {
-            self.count(from, chunk, true);
+            self.count(from, std::iter::once(chunk), false);
         }
     }
 
     /// A child of an open tree did not get what it was to get.
     pub(super) fn lacking(&mut self, from: usize, chunk: u32) {
         if self.peers.get_mut(&from).is_some_and(|peer| peer.remove(chunk)) {
-            self.count(from, chunk, false);
+            self.count(from, std::iter::once(chunk), true);
             self.serve_all();
         }
     }
@@ -51,17 +51,17 @@ impl Node {
     /// A host below counts no more.
     pub(super) fn forget(&mut self, host: usize) {
         let Some(chunks) = self.peers.remove(&host) else { return };
-        for chunk in chunks.iter() {
-            self.count(host, chunk, false);
-        }
+        self.count(host, Chunks::all(chunks.count()).without(&chunks), false);
     }
 
-    fn count(&mut self, host: usize, chunk: u32, more: bool) {
+    /// A host lacks these chunks, or, if not `more`, does not any longer.
+    fn count(&mut self, host: usize, chunks: impl Iterator<Item = u32>, more: bool) {
         let children = self.branches.iter_mut().flat_map(|branch| branch.children.values_mut());
-        let subtrees = children.filter(|child| child.subtree.contains(&host)).map(|child| &mut child.copies);
-        for copies in subtrees.chain([&mut self.copies]) {
-            if let Some(copies) = copies.get_mut(chunk as usize) {
-                *copies = if more { copies.saturating_add(1) } else { copies.saturating_sub(1) };
+        let subtrees = children.filter(|child| child.subtree.contains(&host)).map(|child| &mut child.lacks);
+        let mut counts: Vec<&mut Vec<u16>> = subtrees.chain([&mut self.lacks]).collect();
+        for chunk in chunks {
+            for lacks in counts.iter_mut().filter_map(|lacks| lacks.get_mut(chunk as usize)) {
+                *lacks = if more { lacks.saturating_add(1) } else { lacks.saturating_sub(1) };
             }
         }
     }

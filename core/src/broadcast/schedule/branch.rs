@@ -45,8 +45,8 @@ pub(super) struct Child {
     pub(super) dry: bool,
     /// It and those below it in this tree.
     pub(super) subtree: BTreeSet<usize>,
-    /// For each chunk how many of these have it.
-    pub(super) copies: Vec<u16>,
+    /// For each chunk how many of these lack it, as far as they said what they hold.
+    pub(super) lacks: Vec<u16>,
 }
 
 impl Branch {

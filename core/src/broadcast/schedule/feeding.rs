@@ -1,5 +1,7 @@
 //! What is the next entry for each of those that are fed? The side of the parent.
 
+use std::cmp::Reverse;
+
 use super::branch::Child;
 use super::node::{NOWHERE, Node};
 use super::stages::Next;
@@ -110,10 +112,11 @@ impl Node {
     /// down this tree, and down all trees. Ties differ from host to host, so that not all pass on the same.
     fn offer(&mut self, tree: usize, child: usize) -> Option<u32> {
         let peer = self.peers.get(&child)?;
-        let below = &self.branches[tree].children.get(&child)?.copies;
+        let below = &self.branches[tree].children.get(&child)?.lacks;
         let key = |chunk: &u32| {
             let (place, home) = (*chunk as usize, u16::try_from(tree).unwrap_or(NOWHERE));
-            (self.homes[place] != home, below[place], self.copies[place], scattered(*chunk, self.me), *chunk)
+            let most = (Reverse(below[place]), Reverse(self.lacks[place]));
+            (self.homes[place] != home, most, scattered(*chunk, self.me), *chunk)
         };
         let chunk = self.held.without(peer).min_by_key(key)?;
         if self.homes[chunk as usize] != u16::try_from(tree).unwrap_or(NOWHERE) && self.waits(tree, child) {

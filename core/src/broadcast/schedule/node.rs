@@ -30,8 +30,8 @@ pub struct Node {
     pub(super) stages: Option<Stages>,
     /// What those below hold in open trees, or were offered.
     pub(super) peers: BTreeMap<usize, Chunks>,
-    /// For each chunk how many of these have it.
-    pub(super) copies: Vec<u16>,
+    /// For each chunk how many of these lack it.
+    pub(super) lacks: Vec<u16>,
     /// Down which tree each chunk came.
     pub(super) homes: Vec<u16>,
     pub(super) gone: BTreeSet<usize>,
@@ -60,7 +60,7 @@ impl Node {
             branches,
             stages: None,
             peers: BTreeMap::new(),
-            copies: vec![0; settings.chunks as usize],
+            lacks: vec![0; settings.chunks as usize],
             homes: vec![NOWHERE; settings.chunks as usize],
             gone: BTreeSet::new(),
             spoilt: BTreeMap::new(),
@@ -106,10 +106,10 @@ impl Node {
         let hops: usize = self.branches.iter().map(|branch| branch.children.len()).sum();
         branches
             + spare
-            + hops * self.copies.len()
+            + hops * self.lacks.len()
             + self.awaited.len()
             + self.moving.len()
-            + self.copies.len()
+            + self.lacks.len()
             + self.homes.len()
     }
 
@@ -219,7 +219,7 @@ fn place(shape: &Shape, tree: usize, me: usize, live: bool, entrance: Entrance, 
     let children = shape.children(tree, me).iter().filter(|_| !late);
     let child = |&child: &usize| {
         let fed =
-            Child { subtree: shape.below(tree, child), copies: vec![0; chunks as usize], ..Child::default() };
+            Child { subtree: shape.below(tree, child), lacks: vec![0; chunks as usize], ..Child::default() };
         (child, fed)
     };
     Branch {
