@@ -85,6 +85,26 @@ fn the_study_s_figures_are_among_many_of_ours() {
 }
 
 #[test]
+#[ignore = "minutes; the figures of the benchmarks: cargo test --release -p gridcast-core -- --ignored --nocapture figures_of_10_50"]
+fn figures_of_10_50_and_100_destinations() {
+    for destinations in [10, 50, 100] {
+        for condition in Condition::ALL {
+            let started = std::time::Instant::now();
+            let comparison = compare(condition, destinations, 10, 1).unwrap();
+            let figures = comparison.methods.iter().map(|reached| format!("{:6.2}", reached.over_flat));
+            let bound = 1.0 / comparison.of(Strategy::Flat, Relay::Asynchronous, 0).unwrap().of_bound;
+            let figures: Vec<String> = figures.collect();
+            let title = condition.title();
+            println!(
+                "{destinations:3} {title:18} {bound:6.2} {} {:.1?}",
+                figures.join(" "),
+                started.elapsed()
+            );
+        }
+    }
+}
+
+#[test]
 fn without_a_limit_no_baseline_is_above_ours_in_any_draw_and_with_one_none_is_on_average() {
     for comparison in compared() {
         let ours = |max_trees| comparison.of(Strategy::Stable, Relay::Asynchronous, max_trees).unwrap();
