@@ -244,7 +244,17 @@ pub fn compare(
     draws: usize,
     seed: u64,
 ) -> Result<Comparison, PlanError> {
-    let methods = Method::all();
+    compare_some(Method::all(), condition, destinations, draws, seed)
+}
+
+/// The same for some methods, `Flat` among them.
+fn compare_some(
+    methods: Vec<Method>,
+    condition: Condition,
+    destinations: usize,
+    draws: usize,
+    seed: u64,
+) -> Result<Comparison, PlanError> {
     let mut seeds = Random::new(seed);
     let mut bound_mbps = Vec::with_capacity(draws);
     let mut sums: Vec<Vec<f64>> = vec![Vec::with_capacity(draws); methods.len()];

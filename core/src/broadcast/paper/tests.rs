@@ -31,27 +31,77 @@ fn compared() -> &'static [Comparison] {
     })
 }
 
-#[test]
-fn the_study_s_figures_come_out_again() {
+/// How far from the least and the greatest of some means the study's may be: a few means do not show all that can be.
+const BEYOND: f64 = 1.25;
+
+/// What the study names of a comparison, in the order of its table.
+fn figures(comparison: &Comparison, methods: &[(Strategy, f64, f64); 3]) -> Vec<f64> {
+    let found = |strategy, relay| comparison.of(strategy, relay, 0).unwrap().over_flat;
+    let bound = 1.0 / comparison.of(Strategy::Flat, Relay::Asynchronous, 0).unwrap().of_bound;
+    let chain = found(Strategy::Chain, Relay::Asynchronous);
+    let others = methods.iter().flat_map(|&(strategy, _, _)| {
+        [Relay::Synchronous, Relay::Asynchronous].map(|relay| found(strategy, relay))
+    });
+    [bound, chain].into_iter().chain(others).collect()
+}
+
+/// The study's means of ten draws lie among `batches` means of ten other draws. Single means scatter by a factor of three
+/// where links have 100 or 1000, as one link of the source moves everything; so no band around one of them says much.
+///
+/// Of the Dijkstra method the study's simulation adds equal hosts by name, whoever feeds them; here, as in the study's
+/// definition, one behind the latest host comes first. That shares fewer trunks: it may be better than the study's, not worse.
+fn among(batches: u64) {
+    let others: Vec<Method> =
+        Method::all().into_iter().filter(|method| method.strategy != Strategy::Stable).collect();
     let mut wrong = Vec::new();
-    for (comparison, (condition, bound, methods, chain)) in compared().iter().zip(STUDY) {
-        assert_eq!(comparison.condition, condition);
-        let found = |strategy, relay| comparison.of(strategy, relay, 0).unwrap().over_flat;
-        let (lockstep, disk) = (Relay::Synchronous, Relay::Asynchronous);
-        let flat = comparison.of(Strategy::Flat, disk, 0).unwrap();
-        let mut figures = vec![("bound".to_owned(), bound, 1.0 / flat.of_bound)];
-        figures.push(("chain".to_owned(), chain, found(Strategy::Chain, disk)));
-        for (strategy, slow, fast) in methods {
-            figures.push((format!("{strategy} in lockstep"), slow, found(strategy, lockstep)));
-            figures.push((format!("{strategy} from disk"), fast, found(strategy, disk)));
+    for (condition, bound, methods, chain) in STUDY {
+        let means = (0..batches)
+            .map(|seed| figures(&compare_some(others.clone(), condition, 100, 10, seed).unwrap(), &methods));
+        let means: Vec<Vec<f64>> = means.collect();
+        let study =
+            [bound, chain].into_iter().chain(methods.iter().flat_map(|&(_, slow, fast)| [slow, fast]));
+        for (place, study) in study.enumerate() {
+            let found = means.iter().map(|figures| figures[place]);
+            let (least, most) = (found.clone().fold(f64::INFINITY, f64::min), found.fold(0.0, f64::max));
+            // After the bound and the chain the others, each in lockstep and from disk.
+            let is_dijkstra = [4, 5].contains(&place);
+            if study > most * BEYOND || (study < least / BEYOND && !is_dijkstra) {
+                wrong.push(format!("{condition:?}, figure {place}: {study}, here {least:.1} to {most:.1}"));
+            }
         }
-        // Ten draws of either scatter, most of all where a link has 100 or 1000: a single one moves a third of the hosts.
-        let mixed = matches!(condition, Condition::Mixed | Condition::MixedAsymmetric);
-        let near = if mixed { 0.4..2.5 } else { 0.6..1.6 };
-        let far = figures.into_iter().filter(|(_, study, here)| !near.contains(&(here / study)));
-        wrong.extend(far.map(|figure| (condition, figure)));
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn the_study_s_figures_are_among_ours() {
+    among(4);
+}
+
+#[test]
+#[ignore = "a minute: cargo test --release -p gridcast-core -- --ignored the_study_s_figures"]
+fn the_study_s_figures_are_among_many_of_ours() {
+    among(30);
+}
+
+#[test]
+#[ignore = "minutes; the figures of the benchmarks: cargo test --release -p gridcast-core -- --ignored --nocapture figures_of_10_50"]
+fn figures_of_10_50_and_100_destinations() {
+    for destinations in [10, 50, 100] {
+        for condition in Condition::ALL {
+            let started = std::time::Instant::now();
+            let comparison = compare(condition, destinations, 10, 1).unwrap();
+            let figures = comparison.methods.iter().map(|reached| format!("{:6.2}", reached.over_flat));
+            let bound = 1.0 / comparison.of(Strategy::Flat, Relay::Asynchronous, 0).unwrap().of_bound;
+            let figures: Vec<String> = figures.collect();
+            let title = condition.title();
+            println!(
+                "{destinations:3} {title:18} {bound:6.2} {} {:.1?}",
+                figures.join(" "),
+                started.elapsed()
+            );
+        }
+    }
 }
 
 #[test]

@@ -72,7 +72,7 @@ pub(crate) fn pack(problem: &Problem<'_>, mut baselines: Vec<Packing>, max_trees
     baselines.truncate(BASELINES);
     let network = Network::new(problem);
     let fair = fair(&network);
-    let floors = floors(&network, &fair, baselines.first());
+    let floors = floors(&network, &fair, &baselines);
     let large = network.left.len() > MOST_ROWS;
     let mut starts = walks(&network, if large { &ORDERS[..1] } else { &ORDERS }, max_trees);
     starts.extend(grown(&network, max_trees));
@@ -90,10 +90,12 @@ pub(crate) fn pack(problem: &Problem<'_>, mut baselines: Vec<Packing>, max_trees
         columns.add(tree.hops);
     }
     let (rates, optimum) = generated(&mut columns, &floors, max_trees);
-    let packing = beside(&network, columns.packing(&rates), Vec::new());
-    // Only if the work did not suffice.
+    let most = if max_trees == 0 { usize::MAX } else { max_trees };
+    let packing = repair(&network, beside(&network, columns.packing(&rates), Vec::new()), most);
+    let packing = served(&network, packing, &floors, max_trees);
+    // If the work did not suffice, or for rounding.
     let packing = if start.sum() > packing.sum() { start } else { packing };
-    Best { packing: served(&network, packing, &floors, max_trees), optimum }
+    Best { packing, optimum }
 }
 
 /// Rates for the best trees, at most `max_trees`, that starve nobody, and the optimum where it is proven.
@@ -125,10 +127,10 @@ fn fair(network: &Network<'_>) -> Packing {
     Packing { trees: trees.map(|(hop, rate)| PackedTree { rate, hops: vec![hop] }).collect() }
 }
 
-/// What no destination should be below, by terminal, Mbit/s; the best baseline meets it, unless it starves somebody.
-fn floors(network: &Network<'_>, fair: &Packing, baseline: Option<&Packing>) -> Vec<f64> {
+/// What no destination should be below, by terminal, Mbit/s; the best baselines meet it, unless they starve somebody.
+fn floors(network: &Network<'_>, fair: &Packing, baselines: &[Packing]) -> Vec<f64> {
     let mut floors: Vec<f64> = network.received(fair).into_iter().map(|mbps| SHARE * mbps).collect();
-    if let Some(baseline) = baseline {
+    for baseline in baselines {
         for (floor, mbps) in floors.iter_mut().zip(network.received(baseline)) {
             if mbps > 0.0 {
                 *floor = floor.min(mbps);
@@ -182,10 +184,10 @@ fn best_start(network: &Network<'_>, starts: &mut [Packing], floors: &[f64], max
         count if count > most => repair(network, largest(packing.clone(), most), most),
         _ => packing.clone(),
     });
-    let rated = few.map(|packing| (worth(&packing), packing));
+    let served = few.map(|packing| served(network, packing, floors, max_trees));
+    let rated = served.map(|packing| (packing.sum(), packing));
     let best = rated.reduce(|a, b| if b.0 > a.0 { b } else { a });
-    let best = best.map(|(_, packing)| packing).unwrap_or_default();
-    served(network, best, floors, max_trees)
+    best.map(|(_, packing)| packing).unwrap_or_default()
 }
 
 /// A packing in which nobody is below their floor: where somebody is, a part of what others have goes to them.

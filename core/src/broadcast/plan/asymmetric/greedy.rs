@@ -14,8 +14,8 @@ use super::network::{self, Network};
 
 /// Most hosts below a switch that are considered as feeders of its next branch.
 const CARRIERS: usize = 12;
-/// Most walks, times the lines of the network: some seconds.
-const WALKED_LINES: usize = 6_000_000;
+/// Most walks, times the lines of the network: about a second.
+const WALKED_LINES: usize = 1_500_000;
 /// Widths that are tried for each tree of few.
 const WIDTHS: usize = 24;
 /// A tree slower than this part of the fastest is rounding error.
