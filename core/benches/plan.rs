@@ -90,10 +90,13 @@ fn planned(topology: &Topology, max_trees: u32) -> Plan {
     plan(topology, "h0", &names, &Options { max_trees, ..Options::default() }).unwrap()
 }
 
+/// Name, network of so many hosts, numbers of hosts.
+type Case = (&'static str, fn(usize) -> Topology, &'static [usize]);
+
 fn benchmarks(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("plan");
     group.sample_size(10);
-    let cases: [(&str, fn(usize) -> Topology, &[usize]); 4] = [
+    let cases: [Case; 4] = [
         ("tree", tree, &[300, 1000, 10_000]),
         ("leaf-spine", |hosts| leaf_spine(hosts, 1), &[300, 1000]),
         ("leaf-spine, dual-homed", |hosts| leaf_spine(hosts, 2), &[300, 1000]),
