@@ -105,9 +105,26 @@ pub(crate) fn parse(text: &str) -> Result<Declared, String> {
     read.map_err(|error| {
         let line = error.location().map(|location| location.line()).filter(|&line| line > 0);
         let line = line.map_or_else(String::new, |line| format!("line {line}: "));
-        let part = at.get().map_or_else(String::new, |(list, index)| format!("{list}[{index}]: "));
-        format!("{line}{part}{}; {FORMAT}", reason(&error))
+        let (field, value) = named(text, &error).unwrap_or_default();
+        let part = at.get().map_or_else(String::new, |(list, index)| format!("{list}[{index}]{field}: "));
+        format!("{line}{part}{}{value}; {FORMAT}", reason(&error))
     })
+}
+
+/// Of a value that is none of its kind: `.field` and `: value`, as they stand in the text.
+fn named(text: &str, error: &serde_saphyr::Error) -> Option<(String, String)> {
+    let location = error.location().filter(|_| reason(error).starts_with("invalid "))?;
+    let line = text.lines().nth(usize::try_from(location.line()).ok()?.checked_sub(1)?)?;
+    let column = usize::try_from(location.column()).ok()?.checked_sub(1)?;
+    let (at, _) = line.char_indices().nth(column)?;
+    let (before, value) = line.split_at(at);
+    let value: String = value.split([',', '}', ']', '#']).next()?.trim().chars().take(40).collect();
+    let key = before
+        .trim_end()
+        .strip_suffix(':')?
+        .rsplit([' ', ',', '{', '"', '\''])
+        .find(|key| !key.is_empty())?;
+    Some((format!(".{key}"), format!(": {value:?}")))
 }
 
 /// What is wrong, without the place, which is said before.
@@ -294,7 +311,14 @@ mod tests {
             ("hosts: [a, {name: b, sendmbps: 4}]", "line 1: hosts[1]: unknown field `sendmbps`"),
             ("hosts:\n- a\n- 5", "line 3: hosts[1]: "),
             ("hosts: [a, {sendMbps: 4}]", "hosts[1]: missing field `name`"),
-            ("hosts: [a, b]\nlinks:\n- {a: a, b: b, mbps: fast}", "line 3: links[0]: "),
+            (
+                "hosts: [a, b]\nlinks:\n- {a: a, b: b, mbps: fast}",
+                "line 3: links[0].mbps: invalid floating point: \"fast\"",
+            ),
+            (
+                "{\"hosts\": [\"a\", \"b\"], \"links\": [{\"mbps\": [1], \"a\": \"a\", \"b\": \"b\"}]}",
+                "line 1: links[0]",
+            ),
             ("hosts: [a, b]\nlinks: [{a: a, b: b}]", "line 2: links[0]: missing field `mbps`"),
             ("hosts: [a]\nlink: []", "unknown field `link`"),
             ("hosts: [a]\nhosts: [b]", "hosts"),

@@ -389,8 +389,8 @@ fn topologies_that_do_not_fit() {
         ),
         (whole.replace("mbps: 100}]", "mbps: -5}]"), &["links[2].mbps: -5", "outside"]),
         (whole.replace("mbps: 100}]", "mbps: 0}]"), &["links[2].mbps: 0", "outside"]),
-        (whole.replace("mbps: 100}]", "mbps: .nan}]"), &["line 3", ".nan"]),
-        (whole.replace("mbps: 100}]", "mbps: fast}]"), &["links[2]", "fast"]),
+        (whole.replace("mbps: 100}]", "mbps: .nan}]"), &["line 3", "links[2].mbps: NaN", "outside"]),
+        (whole.replace("mbps: 100}]", "mbps: fast}]"), &["line 3", "links[2].mbps", "\"fast\""]),
         (
             whole.replace("mbps: 100}]", "mbps: 100, delay: 5}]"),
             &["links[2]", "unknown field `delay`", "delayMs"],
@@ -403,9 +403,9 @@ fn topologies_that_do_not_fit() {
         (whole.replace("switches", "switch"), &["unknown field `switch`"]),
         (whole.replace("[s]", "[ring-node-0]"), &["switches[0]", "`ring-node-0`", "rename"]),
         (whole.replace("ring-big-0]", r#""a\nb"]"#), &["hosts[2]", r"a\nb"]),
-        ("hosts: [".to_owned(), &["cannot be understood", "docs/topology.md"]),
-        ("hello".to_owned(), &["must be a mapping with `hosts`"]),
-        (String::new(), &["must be a mapping with `hosts`"]),
+        ("hosts: [".to_owned(), &["line 1", "unclosed bracket", "docs/topology.md"]),
+        ("hello".to_owned(), &["expected a mapping with `hosts`"]),
+        (String::new(), &["line 1: the file is empty"]),
     ];
     for (text, words) in cases {
         place.write("net.yaml", text);
@@ -413,7 +413,7 @@ fn topologies_that_do_not_fit() {
         refused(&place, text, &done, &[words, &["--topology net.yaml: "][..]].concat());
     }
     place.write("net.yaml", [b"hosts:\n- \xff".as_slice()].concat());
-    run_refused(&place, &good, &["--topology", "net.yaml"], &["--topology net.yaml: line 2 is no UTF-8"]);
+    run_refused(&place, &good, &["--topology", "net.yaml"], &["--topology net.yaml: line 2: no UTF-8"]);
     run_refused(
         &place,
         &good,
