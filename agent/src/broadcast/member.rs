@@ -20,7 +20,6 @@ use super::intake::{Acks, Arrival, Intake, IntakeSender, Parents, queue};
 use super::landing::{self, Arrival as Admitted};
 use super::origin::Shelf;
 use super::outlet::{EntryLog, Outlet, Supply, dataset};
-use super::pace::HOP_HEADROOM;
 use super::routes::Routes;
 use super::service::{Node, check_id};
 use super::staging::{Need, Staging};
@@ -229,7 +228,7 @@ impl Member {
                     from: self.node.name.clone(),
                     child,
                     identity: self.node.identity.clone(),
-                    pace: self.routes.pace(tree).map(|rate| rate * HOP_HEADROOM),
+                    pace: self.routes.hop_pace(tree),
                 };
                 hops.spawn(push(hop, Outlet::new(supply, of)));
             }

@@ -2,12 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use gridcast_core::broadcast::plan::{MOST_TREES, is_nested};
 use gridcast_proto::v1;
 
 use super::failure::Failure;
-
-/// Most trees of a plan: each costs every node a connection and memory.
-const MAX_TREES: usize = 64;
+use super::pace::HOP_HEADROOM;
 
 /// A plan that was checked: every tree is an out-tree from the source, and they are nested: each reaches only members that
 /// the larger ones reach, and the largest reaches all.
@@ -32,9 +31,9 @@ impl Routes {
         if !known.contains_key(source) {
             return Err(Failure::invalid(format!("the source {source} is not among the peers")));
         }
-        if plan.trees.len() > MAX_TREES {
+        if plan.trees.len() > MOST_TREES {
             return Err(Failure::invalid(format!(
-                "a plan of {} trees; plan at most {MAX_TREES}",
+                "a plan of {} trees; plan at most {MOST_TREES}",
                 plan.trees.len()
             )));
         }
@@ -80,6 +79,11 @@ impl Routes {
         rate.filter(|_| self.trees.len() > 1)
     }
 
+    /// The rate that a hop of `tree` is held to, Mbit/s: a little more, so that it makes up for a pause.
+    pub(crate) fn hop_pace(&self, tree: usize) -> Option<f64> {
+        self.pace(tree).map(|rate| rate * HOP_HEADROOM)
+    }
+
     /// For each tree whether it reaches `node`.
     pub(crate) fn of(&self, node: &str) -> Vec<bool> {
         self.parents.iter().map(|parents| parents.contains_key(node)).collect()
@@ -89,12 +93,11 @@ impl Routes {
 /// Whether every member is completed by one queue.
 fn check_nested(trees: &[v1::Tree], members: usize) -> Result<(), Failure> {
     let reached = |tree: &v1::Tree| tree.hops.iter().map(|hop| hop.to.clone()).collect::<BTreeSet<_>>();
-    let mut sets: Vec<BTreeSet<String>> = trees.iter().map(reached).collect();
-    sets.sort_by_key(|set| std::cmp::Reverse(set.len()));
-    if sets.first().map_or(0, BTreeSet::len) < members {
+    let sets: Vec<BTreeSet<String>> = trees.iter().map(reached).collect();
+    if sets.iter().map(BTreeSet::len).max().unwrap_or(0) < members {
         return Err(Failure::invalid("no tree of the plan reaches every member; plan nested trees"));
     }
-    if sets.windows(2).any(|pair| !pair[1].is_subset(&pair[0])) {
+    if !is_nested(&sets, members) {
         return Err(Failure::invalid(
             "a tree of the plan reaches a member that a larger one does not reach; plan nested trees",
         ));

@@ -17,7 +17,6 @@ use super::hop::{Hop, push};
 use super::order::Order;
 use super::origin::{Origin, Shelf};
 use super::outlet::{EntryLog, Outlet, Supply};
-use super::pace::HOP_HEADROOM;
 use super::schedule::Schedule;
 use super::service::Node;
 use super::source::{AHEAD_BYTES, Reader, SourceShelf, digest, seal};
@@ -127,7 +126,7 @@ impl Transfer {
             let pacing = children.len().max(usize::from(transfer.copy.is_some()));
             for child in children {
                 let outlet = Outlet::new(supply.clone(), order.routes.of(&child.name));
-                transfer.spawn_hop(&order.request.id, tree, child, outlet, order.routes.pace(tree));
+                transfer.spawn_hop(&order.request.id, tree, child, outlet, order.routes.hop_pace(tree));
             }
             if transfer.copy.is_some() {
                 // It reads all trees.
@@ -149,14 +148,14 @@ impl Transfer {
         transfer
     }
 
-    fn spawn_hop(&mut self, id: &str, tree: usize, child: v1::Peer, outlet: Outlet, rate: Option<f64>) {
+    fn spawn_hop(&mut self, id: &str, tree: usize, child: v1::Peer, outlet: Outlet, pace: Option<f64>) {
         let hop = Hop {
             id: id.to_owned(),
             tree,
             from: self.node.name.clone(),
             child,
             identity: self.node.identity.clone(),
-            pace: rate.map(|rate| rate * HOP_HEADROOM),
+            pace,
         };
         self.tasks.spawn(async move { push(hop, outlet).await.map(|()| Done::Hop) });
     }

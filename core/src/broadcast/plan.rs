@@ -36,6 +36,7 @@ mod symmetric;
 
 pub use error::PlanError;
 pub use join::join;
+pub use nested::{MOST_TREES, is_nested};
 pub use options::{Executable, Options, Relay, Strategy};
 pub use replan::{Progress, replan};
 

@@ -19,7 +19,7 @@
 use std::collections::BTreeSet;
 
 use super::baseline::chain;
-use super::packing::{Feeders, Packing, SAME, STARVED_BELOW};
+use super::packing::{Feeders, Packing, SAME, starves};
 use super::problem::Problem;
 use super::rooted::Rooted;
 use super::sharing::Resource;
@@ -27,7 +27,7 @@ use super::stable::Found;
 use super::{Options, PlanError, Strategy, Tree, depth_first, levels, symmetric};
 
 /// Most trees that are carried out: each costs every host a connection and memory.
-pub(crate) const MOST_TREES: usize = 64;
+pub const MOST_TREES: usize = 64;
 
 /// The best plan of nested trees.
 pub(super) fn pack(problem: &Problem<'_>, options: &Options) -> Result<Found, PlanError> {
@@ -51,7 +51,7 @@ pub(super) fn pack(problem: &Problem<'_>, options: &Options) -> Result<Found, Pl
     let flat = problem.flat()?;
     let (strategy, feeders) = relay_tree(problem, &flat);
     let enough = feeders.sum() * (1.0 - SAME);
-    let fair = |packing: &Packing| packing.sum() >= enough && !starves(packing, &flat);
+    let fair = |packing: &Packing| packing.sum() >= enough && !starves(&packing.received(), &flat);
     let spanning = spanning(problem, most).filter(fair);
     Ok(spanning.map_or_else(|| Found { strategy, packing: Packing::nested(&feeders), optimum: None }, stable))
 }
@@ -82,17 +82,10 @@ fn members(packing: &Packing) -> Vec<BTreeSet<usize>> {
 }
 
 /// Whether each of these sets is part of all larger ones, and the largest has `all`.
-fn is_nested<T: Ord>(sets: &[BTreeSet<T>], all: usize) -> bool {
+pub fn is_nested<T: Ord>(sets: &[BTreeSet<T>], all: usize) -> bool {
     let mut sets: Vec<&BTreeSet<T>> = sets.iter().collect();
     sets.sort_by_key(|set| std::cmp::Reverse(set.len()));
     sets.first().map_or(0, |set| set.len()) == all && sets.windows(2).all(|pair| pair[1].is_subset(pair[0]))
-}
-
-/// Whether somebody gets far less than from `fair`.
-fn starves(packing: &Packing, fair: &Feeders) -> bool {
-    let received = packing.received();
-    let mut shares = fair.hops.iter().zip(&fair.rates);
-    shares.any(|(hop, share)| received.get(&hop.to).copied().unwrap_or(0.0) < STARVED_BELOW * share)
 }
 
 /// The tree set on a widest spanning tree, at rates that no way back is too narrow for.
@@ -136,16 +129,12 @@ fn widest(problem: &Problem<'_>) -> Rooted {
     let Problem { graph, capacities, source, .. } = problem;
     let arcs = graph.arcs();
     let width = |arc: usize| capacities.left(Resource::Arc(arc)).min(capacities.left(Resource::Arc(arc ^ 1)));
-    let mut leaving: Vec<Vec<usize>> = vec![Vec::new(); graph.vertices()];
-    for (index, arc) in arcs.iter().enumerate() {
-        leaving[arc.from].push(index);
-    }
     let mut entry: Vec<Option<usize>> = vec![None; graph.vertices()];
     let mut reached = vec![false; graph.vertices()];
     let mut next = Some(*source);
     while let Some(vertex) = next {
         reached[vertex] = true;
-        for &arc in &leaving[vertex] {
+        for &arc in graph.leaving(vertex) {
             let to = arcs[arc].to;
             let wider = entry[to].is_none_or(|known| width(arc) > width(known));
             if !reached[to] && width(arc) > 0.0 && wider {
@@ -184,7 +173,7 @@ fn relay_tree(problem: &Problem<'_>, flat: &Feeders) -> (Strategy, Feeders) {
     let mut best: Option<(f64, Feeders)> = None;
     for chain in chain::orders(problem).iter().filter_map(|order| chain::in_order(problem, order).ok()) {
         let sum = chain.sum();
-        if !chain.starves(flat) && best.as_ref().is_none_or(|(most, _)| sum > *most) {
+        if !starves(&chain.received(), flat) && best.as_ref().is_none_or(|(most, _)| sum > *most) {
             best = Some((sum, chain));
         }
     }
