@@ -25,18 +25,11 @@ pub(crate) fn check(data: &[u8]) {
     if network.validate_for_planning().is_err() || network.vertex_names().len() > VERTICES {
         return;
     }
-    let strategies = [
-        Strategy::Stable,
-        Strategy::Flat,
-        Strategy::Random,
-        Strategy::DepthFirst,
-        Strategy::Fpfr,
-        Strategy::Dijkstra,
-        Strategy::DijkstraEarliest,
-        Strategy::Chain,
-    ];
     let options = Options {
-        strategy: strategies[usize::from(choice) % strategies.len()],
+        strategy: match usize::from(choice) % (Strategy::BASELINES.len() + 1) {
+            0 => Strategy::Stable,
+            other => Strategy::BASELINES[other - 1],
+        },
         relay: if choice & 8 == 0 { Relay::Asynchronous } else { Relay::Synchronous },
         max_trees: u32::from(choice >> 4),
         partial: true,

@@ -178,16 +178,7 @@ impl Method {
         let ours = [0, Options::default().max_trees];
         let ours =
             ours.map(|max_trees| Self { strategy: Strategy::Stable, relay: Relay::Asynchronous, max_trees });
-        let others = [
-            Strategy::Flat,
-            Strategy::Random,
-            Strategy::DepthFirst,
-            Strategy::Fpfr,
-            Strategy::Dijkstra,
-            Strategy::DijkstraEarliest,
-            Strategy::Chain,
-        ];
-        let others = others.into_iter().flat_map(|strategy| {
+        let others = Strategy::BASELINES.into_iter().flat_map(|strategy| {
             // Without relays there is one model.
             let models: &[Relay] = match strategy {
                 Strategy::Flat => &[Relay::Asynchronous],

@@ -3,6 +3,16 @@
 //! SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA 2014): 64 bits of state, any
 //! seed is good, no two of its 2^64 outputs are alike. For experiments and baselines, never for secrets.
 
+/// Odd, and without a pattern: the golden ratio.
+pub(crate) const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// The finalizer: numbers that differ little become numbers that differ in half of their bits, no two the same.
+pub(crate) fn scattered(mut bits: u64) -> u64 {
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    bits ^ (bits >> 31)
+}
+
 /// A stream of numbers.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
@@ -14,11 +24,8 @@ impl Random {
 
     /// The next 64 bits.
     pub(crate) fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut bits = self.0;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        bits ^ (bits >> 31)
+        self.0 = self.0.wrapping_add(STEP);
+        scattered(self.0)
     }
 
     /// One of `0..count`, each as likely but for `count` in 2^64; 0 where there is nothing to choose.

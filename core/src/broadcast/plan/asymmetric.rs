@@ -255,9 +255,8 @@ fn shared(network: &Network<'_>, packing: Packing, floors: &[f64], most: usize) 
 
 /// The trees that bring most.
 fn largest(mut packing: Packing, most: usize) -> Packing {
-    let brings = |tree: &PackedTree| tree.rate * tree.hops.len() as f64;
     if packing.trees.len() > most {
-        packing.trees.sort_by(|a, b| brings(b).total_cmp(&brings(a)));
+        packing.trees.sort_by(|a, b| b.brings().total_cmp(&a.brings()));
         packing.trees.truncate(most);
     }
     packing

@@ -76,8 +76,7 @@ pub(crate) fn trees(
 
 /// The same as trees with one rate each.
 pub(crate) fn pack(problem: &Problem<'_>, baseline: Baseline, relay: Relay) -> Result<Packing, PlanError> {
-    let trees = trees(problem, baseline, relay)?;
-    Ok(Packing { trees: trees.iter().flat_map(|tree| Packing::nested(tree).trees).collect() })
+    Ok(Packing::carrying(&trees(problem, baseline, relay)?))
 }
 
 /// What every method reaches from disk, and chains in several orders beside them; those that are possible, the greatest sum

@@ -31,6 +31,19 @@ pub enum Strategy {
     Chain,
 }
 
+impl Strategy {
+    /// All but `Stable`: what others have published, and what is obvious.
+    pub const BASELINES: [Self; 7] = [
+        Self::Flat,
+        Self::Random,
+        Self::DepthFirst,
+        Self::Fpfr,
+        Self::Dijkstra,
+        Self::DijkstraEarliest,
+        Self::Chain,
+    ];
+}
+
 impl std::fmt::Display for Strategy {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         std::fmt::Debug::fmt(self, formatter)

@@ -40,6 +40,13 @@ pub(crate) struct PackedTree {
     pub(crate) hops: Vec<Feeder>,
 }
 
+impl PackedTree {
+    /// What it brings to all together, Mbit/s.
+    pub(crate) fn brings(&self) -> f64 {
+        self.rate * self.hops.len() as f64
+    }
+}
+
 /// Trees that together keep to the capacities that they were packed into.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Packing {
@@ -61,6 +68,11 @@ impl Packing {
             tree
         });
         Self { trees: trees.collect() }
+    }
+
+    /// The nested trees of several relay trees.
+    pub(crate) fn carrying(trees: &[Feeders]) -> Self {
+        Self { trees: trees.iter().flat_map(|tree| Self::nested(tree).trees).collect() }
     }
 
     /// What each host receives, Mbit/s, by vertex.
@@ -260,10 +272,14 @@ impl Feeders {
         rates.iter().sum()
     }
 
-    /// Whether somebody gets far less than from `fair`.
-    pub(crate) fn starves(&self, fair: &Self) -> bool {
-        let shares: BTreeMap<_, _> = fair.hops.iter().map(|hop| hop.to).zip(&fair.rates).collect();
-        let mut received = self.hops.iter().map(|hop| hop.to).zip(&self.rates);
-        received.any(|(to, rate)| shares.get(&to).is_some_and(|&share| *rate < STARVED_BELOW * share))
+    /// What each host receives, Mbit/s, by vertex.
+    pub(crate) fn received(&self) -> BTreeMap<usize, f64> {
+        self.hops.iter().map(|hop| hop.to).zip(self.rates.iter().copied()).collect()
     }
+}
+
+/// Whether somebody who gets something from `fair` receives far less.
+pub(crate) fn starves(received: &BTreeMap<usize, f64>, fair: &Feeders) -> bool {
+    let mut shares = fair.hops.iter().zip(&fair.rates);
+    shares.any(|(hop, share)| received.get(&hop.to).copied().unwrap_or(0.0) < STARVED_BELOW * share)
 }

@@ -9,7 +9,7 @@
 //! [`nested`].
 
 use super::baseline;
-use super::packing::{Feeders, Packing};
+use super::packing::Packing;
 use super::problem::Problem;
 use super::{Executable, Options, PlanError, Strategy, asymmetric, depth_first, levels, nested, symmetric};
 
@@ -29,20 +29,16 @@ pub(super) fn pack(problem: &Problem<'_>, options: &Options) -> Result<Found, Pl
         return nested::pack(problem, options);
     }
     let most = usize::try_from(options.max_trees).unwrap_or(usize::MAX);
-    let rates = levels::floor(&problem.bounds, most);
     let exact = |packing| Ok(Found { strategy: Strategy::Stable, packing, optimum: None });
-    let rooted = problem.rooted.as_ref();
-    if let Some(packing) = rooted.and_then(|rooted| depth_first::pack(problem, rooted, &rates)) {
+    let on_tree = |rooted| depth_first::pack(problem, rooted, &levels::floor(&problem.bounds, most));
+    if let Some(packing) = problem.rooted.as_ref().and_then(on_tree) {
         return exact(packing);
     }
     if let Some(packing) = symmetric(problem, most) {
         return exact(packing);
     }
     let baselines = baseline::all(problem, options.seed);
-    let packed = |trees: &Vec<Feeders>| Packing {
-        trees: trees.iter().flat_map(|tree| Packing::nested(tree).trees).collect(),
-    };
-    let starts = baselines.iter().take(asymmetric::BASELINES).map(packed).collect();
+    let starts = baselines.iter().take(asymmetric::BASELINES).map(|trees| Packing::carrying(trees)).collect();
     let best = asymmetric::pack(problem, starts, most);
     Ok(Found { strategy: Strategy::Stable, packing: best.packing, optimum: best.optimum })
 }

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 
+use super::super::random;
 use super::branch::Child;
 use super::node::{NOWHERE, Node};
 use super::stages::Next;
@@ -116,7 +117,7 @@ impl Node {
         let key = |chunk: &u32| {
             let (place, home) = (*chunk as usize, u16::try_from(tree).unwrap_or(NOWHERE));
             let most = (Reverse(below[place]), Reverse(self.lacks[place]));
-            (self.homes[place] != home, most, scattered(*chunk, self.me), *chunk)
+            (self.homes[place] != home, most, order(*chunk, self.me), *chunk)
         };
         let chunk = self.held.without(peer).min_by_key(key)?;
         if self.homes[chunk as usize] != u16::try_from(tree).unwrap_or(NOWHERE) && self.waits(tree, child) {
@@ -146,10 +147,7 @@ impl Node {
     }
 }
 
-/// An order of chunks that is another one at each host (the finalizer of `SplitMix64`).
-fn scattered(chunk: u32, host: usize) -> u64 {
-    let mut bits = u64::from(chunk) << 32 ^ (host as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    bits ^ (bits >> 31)
+/// An order of chunks that is another one at each host.
+fn order(chunk: u32, host: usize) -> u64 {
+    random::scattered(u64::from(chunk) << 32 ^ (host as u64).wrapping_mul(random::STEP))
 }

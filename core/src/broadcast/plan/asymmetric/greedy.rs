@@ -70,9 +70,10 @@ pub(super) fn pack_few(network: &Network<'_>, order: Order, most: usize) -> Pack
             let hops = Walk { least, ..Walk::new(network, order, &left) }.hops();
             let uses = network.uses(&hops).filter(|uses| !uses.is_empty())?;
             let rate = network::rate(&uses, &left);
-            Some((rate * hops.len() as f64, uses, PackedTree { rate, hops }))
+            Some((uses, PackedTree { rate, hops }))
         });
-        let Some((_, uses, tree)) = trees.reduce(|a, b| if b.0 > a.0 { b } else { a }) else { break };
+        let best = trees.reduce(|a, b| if b.1.brings() > a.1.brings() { b } else { a });
+        let Some((uses, tree)) = best else { break };
         if tree.rate <= 0.0 {
             break;
         }

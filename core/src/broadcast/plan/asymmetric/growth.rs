@@ -44,7 +44,7 @@ pub(super) fn pack(network: &Network<'_>, most: usize, everybody: bool) -> Packi
         let first = (number == 0 && everybody).then(|| trees.find(to_all)).flatten();
         let best = first.or_else(|| {
             let trees = rates.iter().filter_map(|&rate| grown.tree(rate));
-            trees.reduce(|a, b| if brings(&b) > brings(&a) { b } else { a })
+            trees.reduce(|a, b| if b.brings() > a.brings() { b } else { a })
         });
         if !best.is_some_and(|tree| grown.take(tree)) {
             break;
@@ -67,11 +67,6 @@ pub(super) fn by_levels(network: &Network<'_>, most: usize) -> Packing {
         below = level;
     }
     grown.packing
-}
-
-/// What a tree brings to all together, Mbit/s.
-fn brings(tree: &PackedTree) -> f64 {
-    tree.rate * tree.hops.len() as f64
 }
 
 /// Trees that were grown, and what they leave.
@@ -98,7 +93,7 @@ impl<'n> Grown<'n> {
 
     /// Adds a tree; false if it brings next to nothing.
     fn take(&mut self, tree: PackedTree) -> bool {
-        let worth = brings(&tree);
+        let worth = tree.brings();
         let Some(uses) = self.network.uses(&tree.hops).filter(|_| worth > SLOWEST * self.most) else {
             return false;
         };

@@ -12,15 +12,6 @@ use crate::broadcast::samples::{destinations, networks, vector, vectors};
 use crate::broadcast::topology::{Graph, Host, Link, Topology};
 
 const RELAYS: [Relay; 2] = [Relay::Synchronous, Relay::Asynchronous];
-const STRATEGIES: [Strategy; 7] = [
-    Strategy::Flat,
-    Strategy::Random,
-    Strategy::DepthFirst,
-    Strategy::Fpfr,
-    Strategy::Dijkstra,
-    Strategy::DijkstraEarliest,
-    Strategy::Chain,
-];
 
 /// A network from `hosts`, `switches` and `a-b mbps` or `a-b mbps/back`.
 fn network(hosts: &str, switches: &str, links: &str) -> Topology {
@@ -190,7 +181,7 @@ fn a_branch_is_fed_by_the_host_below_that_was_visited_last() {
 fn hosts_that_are_no_destinations_forward_at_the_cost_of_their_budgets() {
     let yaml = "{hosts: [S, {name: M, totalMbps: 60}, A], links: [{a: S, b: M, mbps: 100}, {a: M, b: A, mbps: 100}]}";
     let topology: Topology = serde_saphyr::from_str(yaml).unwrap();
-    for strategy in STRATEGIES {
+    for strategy in Strategy::BASELINES {
         for relay in RELAYS {
             let options = Options { strategy, relay, ..Options::default() };
             let plan = plan(&topology, "S", &["A".to_owned()], &options).unwrap();
@@ -269,7 +260,7 @@ proptest! {
     #[test]
     fn every_baseline_is_valid_in_both_models(topology in networks(10, 5), seed in 0..u64::MAX) {
         let names = destinations(&topology, "h0");
-        for strategy in STRATEGIES {
+        for strategy in Strategy::BASELINES {
             // Debug builds check each plan against capacities and budgets.
             let planned = RELAYS.map(|relay| {
                 plan(&topology, "h0", &names, &Options { strategy, relay, seed, partial: true, ..Options::default() })
@@ -293,7 +284,7 @@ proptest! {
             prop_assert!(sums.is_sorted_by(|a, b| a >= b), "{:?}", sums);
             Ok(sums.first().copied().unwrap_or(0.0))
         })?;
-        for strategy in STRATEGIES {
+        for strategy in Strategy::BASELINES {
             for relay in RELAYS {
                 let options = Options { strategy, relay, seed, partial: true, ..Options::default() };
                 let Ok(plan) = plan(&topology, "h0", &names, &options) else { continue };
@@ -376,7 +367,7 @@ proptest! {
 #[test]
 fn every_vector_has_every_baseline_in_both_models() {
     for case in vectors() {
-        for strategy in STRATEGIES {
+        for strategy in Strategy::BASELINES {
             for relay in RELAYS {
                 let options = Options { strategy, relay, ..Options::default() };
                 let planned = plan(&case.topology(), &case.source, &case.destinations(), &options);

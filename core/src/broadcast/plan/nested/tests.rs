@@ -75,11 +75,7 @@ proptest! {
     ) {
         let names = destinations(&topology, "h0");
         let best = plan(&topology, "h0", &names, &with(Strategy::Stable, most)).unwrap();
-        let strategies = [
-            Strategy::Stable, Strategy::Flat, Strategy::Chain, Strategy::Random, Strategy::DepthFirst,
-            Strategy::Dijkstra, Strategy::DijkstraEarliest, Strategy::Fpfr,
-        ];
-        for strategy in strategies {
+        for strategy in [Strategy::Stable].into_iter().chain(Strategy::BASELINES) {
             let plan = match plan(&topology, "h0", &names, &with(strategy, most)) {
                 Ok(plan) => plan,
                 Err(PlanError::Unsupported { .. } | PlanError::Unreachable { .. }) => {

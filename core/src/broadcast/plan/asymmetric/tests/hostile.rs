@@ -3,21 +3,11 @@
 
 use std::time::Instant;
 
-use super::super::super::super::random::Random;
-use super::super::super::super::topology::{Host, LimitedHost, Link, Topology};
-use super::super::super::super::validity;
-use super::super::super::{Options, Plan, PlanError, Relay, Strategy, plan};
 use super::*;
-
-const OTHERS: [Strategy; 7] = [
-    Strategy::Flat,
-    Strategy::Random,
-    Strategy::DepthFirst,
-    Strategy::Fpfr,
-    Strategy::Dijkstra,
-    Strategy::DijkstraEarliest,
-    Strategy::Chain,
-];
+use crate::broadcast::plan::{Options, Plan, PlanError, Relay, Strategy, plan};
+use crate::broadcast::random::Random;
+use crate::broadcast::topology::{Host, LimitedHost, Link, Topology};
+use crate::broadcast::validity;
 
 /// A network of up to `most` hosts whose capacities are up to `orders` orders of magnitude apart.
 fn network(random: &mut Random, most: usize, orders: f64) -> Topology {
@@ -96,7 +86,7 @@ fn trial(topology: &Topology, to: &[String], seed: u64) {
     if let Some(optimum) = free.optimum_mbps {
         assert!(free.aggregate_mbps <= optimum * (1.0 + 1e-6), "{}", what(&free));
     }
-    for strategy in OTHERS {
+    for strategy in Strategy::BASELINES {
         for relay in [Relay::Synchronous, Relay::Asynchronous] {
             let options = Options { strategy, relay, seed, ..Options::default() };
             let Some(other) = planned(topology, to, &options).filter(serves) else { continue };
