@@ -13,7 +13,7 @@ use super::{
     counted, percent, shortened,
     simulation::{Carried, FaultAt, Node, Simulation},
     summary::{ideal, seconds},
-    word,
+    svg, word,
 };
 
 const MARGIN: f64 = 24.0;
@@ -65,11 +65,7 @@ impl<'a> Chart<'a> {
         let figures = if self.simulation.strategies.len() == 1 { FIGURES } else { MARGIN };
         let width = (self.left + PLOT + NEVER + figures).max(LEAST);
         let height = self.bottom + 2.0 * ROW + MARGIN;
-        let mut out = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
-             viewBox=\"0 0 {width:.0} {height:.0}\" font-family=\"sans-serif\" font-size=\"12\" fill=\"#222\">\n\
-             <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
-        );
+        let mut out = svg((width, height), 12);
         self.heading(&mut out);
         self.grid(&mut out);
         self.faults(&mut out);

@@ -14,7 +14,7 @@ use gridcast_core::broadcast::{
     topology::{Host, Topology},
 };
 
-use super::{curve::Curve, layout::Layout, percent, shortened, word};
+use super::{counted, curve::Curve, layout::Layout, percent, shortened, svg, word};
 
 /// Pixels from one column of the network to the next, and from one row to the next in small and in large networks.
 const COLUMN: f64 = 130.0;
@@ -57,11 +57,7 @@ type Used = BTreeMap<(usize, usize), BTreeMap<usize, [bool; 2]>>;
 pub(super) fn render(network: &Topology, plan: &Plan) -> String {
     let canvas = Canvas::new(network, plan);
     let (width, height) = (canvas.width, canvas.top + canvas.layout.size.1 as f64 * canvas.row + MARGIN);
-    let mut out = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
-         viewBox=\"0 0 {width:.0} {height:.0}\" font-family=\"sans-serif\" font-size=\"11\" fill=\"#222\">\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
-    );
+    let mut out = svg((width, height), 11);
     canvas.heading(&mut out);
     canvas.signs(&mut out);
     canvas.links(&mut out);
@@ -113,15 +109,14 @@ impl Canvas<'_> {
         };
         for (index, tree) in plan.trees.iter().take(LEGEND).enumerate() {
             let (x, y) = place(index);
-            let (colour, hosts) = (colour(index, plan.trees.len()), tree.hops.len());
+            let (colour, hosts) = (colour(index, plan.trees.len()), counted(tree.hops.len(), "host"));
             let _ = writeln!(
                 out,
-                "<rect x=\"{x:.1}\" y=\"{:.1}\" width=\"14\" height=\"10\" fill=\"{colour}\"/><text x=\"{:.1}\" y=\"{y:.1}\">tree {}: {:.1} Mbit/s, {hosts} host{}</text>",
+                "<rect x=\"{x:.1}\" y=\"{:.1}\" width=\"14\" height=\"10\" fill=\"{colour}\"/><text x=\"{:.1}\" y=\"{y:.1}\">tree {}: {:.1} Mbit/s, {hosts}</text>",
                 y - 9.0,
                 x + 19.0,
                 index + 1,
                 tree.rate_mbps,
-                if hosts == 1 { "" } else { "s" },
             );
         }
         if let Some(more) = plan.trees.len().checked_sub(LEGEND).filter(|&more| more > 0) {

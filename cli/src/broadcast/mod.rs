@@ -204,6 +204,15 @@ fn shortened(name: &str, letters: usize) -> String {
     text + &name.chars().skip(count - behind).collect::<String>()
 }
 
+/// The beginning of a drawing in pixels, with letters of this size.
+fn svg((width, height): (f64, f64), letters: u32) -> String {
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
+         viewBox=\"0 0 {width:.0} {height:.0}\" font-family=\"sans-serif\" font-size=\"{letters}\" fill=\"#222\">\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
+    )
+}
+
 /// Percent that a rate is of its bound.
 fn percent(rate_mbps: f64, bound_mbps: f64) -> f64 {
     if bound_mbps > 0.0 { 100.0 * rate_mbps / bound_mbps } else { 100.0 }

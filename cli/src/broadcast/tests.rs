@@ -1,24 +1,8 @@
-use gridcast_core::broadcast::topology::Link;
-
 use super::*;
 
 /// The worked example of two switches, of the documentation.
 fn example() -> Topology {
-    let link = |(a, b, mbps): (&str, &str, f64)| Link::new(a, b, mbps);
-    Topology {
-        hosts: ["S", "A", "B", "C", "D"].map(|name| Host::Name(name.to_owned())).to_vec(),
-        switches: vec!["X".to_owned(), "Y".to_owned()],
-        links: [
-            ("S", "X", 1000.0),
-            ("A", "X", 1000.0),
-            ("B", "X", 100.0),
-            ("X", "Y", 600.0),
-            ("C", "Y", 1000.0),
-            ("D", "Y", 300.0),
-        ]
-        .map(link)
-        .to_vec(),
-    }
+    topology::parse(include_str!("../../../examples/two-switches.yaml")).unwrap().topology
 }
 
 fn star(hosts: usize) -> Topology {
